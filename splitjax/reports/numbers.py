@@ -163,10 +163,12 @@ def differences(
 
   Returns:
     Means and intervals of the differences over the seeds that both have, as of
-    `over_seeds`.
+    `over_seeds`; none if `base` has no number.
   """
   keys = [name for name in table if name not in (by, "value")]
   wide = table.pivot(index=keys, columns=by, values="value")
+  if base not in wide:
+    return over_seeds(table.iloc[:0])
   apart = wide.drop(columns=base).sub(wide[base], axis=0)
   long = apart.melt(ignore_index=False).reset_index()
   return over_seeds(long.dropna(subset="value"))

@@ -4,6 +4,7 @@ All are the same page: `SECTIONS` lists its tables. docs/reports.md explains
 their columns.
 """
 
+import itertools
 import os
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,9 @@ from splitjax.reports.quantities import heading
 from splitjax.reports.results import Results
 from splitjax.reports.tables import Column, escaped
 
-PAGE, MEANS, TEX = "report.md", "report.csv", "report.tex"
+PAGE = "report.md"
+MEANS = "report.csv"
+TEX = "report.tex"
 EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
 MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
@@ -99,35 +102,40 @@ def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
 
 def _parts(results: Results) -> Iterator[Part]:
   """The tables behind the first one, empty where there are no numbers."""
-  means, ends = results.means, results.ends
-  accuracy, axes = Column("accuracy", ends[-1]), results.axes
-  if set(axes) - {"run"}:
-    lines = accuracy.lines(means).dropna(subset="value")
+  if set(results.axes) - {"run"}:
+    accuracy = Column("accuracy", results.ends[-1])
+    lines = accuracy.lines(results.means).dropna(subset="value")
     best = lines.loc[lines.groupby("row", sort=False).value.idxmax()]
+    by = ["row", *results.axes]
     yield Part(
       "Best cell of each method",
-      tables.table(best.reset_index(drop=True), [accuracy], ["row", *axes]),
+      tables.table(best.reset_index(drop=True), [accuracy], by),
       "Chosen by the test labels: the best of many is high by chance, too.",
     )
   yield _ahead(results)
-  if axes == ["run"]:
+  if results.axes == ["run"]:
     yield Part("Differences between the runs", _between_runs(results))
-  lines = means.drop(columns=["paper", "paper_half"])  # the first table has it
-  for title, metrics, sets, words in SECTIONS:
-    shown = ["", *(ends if sets == "ends" else ends[-1:])]
-    known = lines[lines.set.isin(shown)]
-    columns = []
-    for metric, _, part in (name.partition(":") for name in metrics):
-      same = known[known.metric.eq(metric) & known.part.eq(part)]
-      if part == "*":
-        same = known[known.metric == metric]
-      pairs = same[["set", "part"]].drop_duplicates().to_numpy()
-      columns += [Column(metric, *pair) for pair in pairs]
+  means = results.means.drop(columns=["paper", "paper_half"])
+  for section in SECTIONS:
+    sets = results.ends if section.sets == "ends" else results.ends[-1:]
+    columns = _columns(means[means.set.isin(["", *sets])], section.metrics)
     # What the first table shows as well is no reason for another one.
     if any(x.part or x.metric not in FIRST for x in columns):
-      table = tables.table(lines, columns, tables.line_names(lines))
-      yield Part(title, table, words(results))
+      table = tables.table(means, columns, tables.line_names(means))
+      yield Part(section.title, table, section.words(results))
   yield Part("Accuracy of each client", _clients(results))
+
+
+def _columns(means: pd.DataFrame, metrics: Sequence[str]) -> list[Column]:
+  """Lists a column for each set and part that the metrics have."""
+  columns = []
+  for name in metrics:
+    metric, _, part = name.partition(":")
+    lines = means[means.metric == metric]
+    lines = lines if part == "*" else lines[lines.part == part]
+    pairs = lines[["set", "part"]].drop_duplicates()
+    columns += [Column(metric, *pair) for pair in pairs.to_numpy()]
+  return columns
 
 
 def notes(results: Results) -> list[str]:
@@ -138,74 +146,69 @@ def notes(results: Results) -> list[str]:
   """
   runs = [(run.cell, run.settings["seed"], run.notes) for run in results.runs]
   table = pd.DataFrame(runs, columns=["cell", "seed", "note"])
-  seeds = _seeds_by_cell(table)
+  table = table.astype({"seed": str})
+  seeds: dict[Any, str] = table.groupby("cell").seed.agg(", ".join).to_dict()
   lines = list(results.remarks)
   table = table.explode("note").dropna(subset="note")
   for note, part in table.groupby("note", sort=False):
-    holders = _seeds_by_cell(part)
-    names = [
-      ", ".join(
-        filter(None, [cell, "" if some == seeds[cell] else f"seed {some}"])
-      )
-      for cell, some in holders.items()
-    ]
+    holders = part.groupby("cell", sort=False).seed.agg(", ".join).to_dict()
+    names = []
+    for cell, numbered in holders.items():
+      seed = "" if numbered == seeds[cell] else f"seed {numbered}"
+      names.append(", ".join(filter(None, [str(cell), seed])))
     who = "" if holders == seeds else f"{'; '.join(names)}: "
     lines.append(f"{who}{note}")
   return lines
 
 
-def _seeds_by_cell(table: pd.DataFrame) -> dict[Any, str]:
-  seeds = table.astype({"seed": str}).groupby("cell", sort=False).seed
-  return seeds.agg(", ".join).to_dict()
-
-
 def remarks(results: Results) -> list[str]:
   """Writes sentences on intervals, thresholds and a paper's numbers."""
-  means, metas = results.means, [run.settings for run in results.runs]
-  counts = sorted(set(means.seeds))
-  said = ["One seed: no interval, so small differences tell nothing."]
+  trees = [run.settings for run in results.runs]
+  counts = sorted(set(results.means.seeds))
+  lines = ["One seed: no interval, so small differences tell nothing."]
   if counts != [1]:
-    others = "run of its method" if "run" in results.axes else "row"
-    said = [
+    rivals = "run of its method" if "run" in results.axes else "row"
+    lines = [
       "Mean ± half-width of the 95 % interval over"
       f" {' or '.join(map(str, counts))} seeds; bold is ahead of every other"
-      f" {others} by more than the interval of the difference."
+      f" {rivals} by more than the interval of the difference."
     ]
   if 2 in counts:
-    said.append(
+    lines.append(
       "Intervals over two seeds tell little: ± is 12.7 standard errors."
     )
-  if not means[means.metric == "common"].value.isna().all():
-    rules = dict.fromkeys(s["eval"]["threshold_rule"] for s in metas)
-    said.append(
+  if (results.means.metric[results.means.value.notna()] == "common").any():
+    rules = dict.fromkeys(tree["eval"]["threshold_rule"] for tree in trees)
+    lines.append(
       f"Thresholds: {' and '.join(rules)} (the oracle's are chosen with the"
       " test labels)."
     )
-  if means.paper.notna().any():
-    sources = dict.fromkeys(s["paper"] for s in metas if s.get("paper"))
-    said.append(f"In parentheses: {' and '.join(sources)}.")
-    changed = dict.fromkeys(x for s in metas for x in s.get("changed", ()))
-    if changed:
-      said.append(f"Settings unlike the paper's: {', '.join(changed)}.")
-    if any(s.get("scale") == "small" for s in metas):
-      said.append(
-        "Ours is the small scale (smaller network, less data, fewer rounds):"
-        " compare orders and gaps, not numbers."
-      )
-  return said
+  if results.means.paper.isna().all():
+    return lines
+  sources = dict.fromkeys(tree["paper"] for tree in trees)
+  lines.append(f"In parentheses: {' and '.join(filter(None, sources))}.")
+  changes = itertools.chain(*(tree.get("changed", ()) for tree in trees))
+  if changed := ", ".join(dict.fromkeys(changes)):
+    lines.append(f"Settings unlike the paper's: {changed}.")
+  if "small" in {tree.get("scale") for tree in trees}:
+    lines.append(
+      "Ours is the small scale (smaller network, less data, fewer rounds):"
+      " compare orders and gaps, not numbers."
+    )
+  return lines
 
 
 def settings(results: Results) -> str:
   """Writes the settings that all runs share, folded, one a line."""
-  first, *others = [
+  trees = [
     flat({**run.settings, "seed": results.seeds}) for run in results.runs
   ]
   lines = [
     f"{name} = {files.printable(value)}"
-    for name, value in first.items()
-    if all(name in other and other[name] == value for other in others)
+    for name, value in trees[0].items()
+    if all(name in tree and tree[name] == value for tree in trees)
   ]
-  title = "Settings of all runs" if others else "Settings"
+  title = "Settings of all runs" if len(trees) > 1 else "Settings"
   block = "\n".join(["```text", *lines, "```"])
   return f"<details><summary>{title}</summary>\n\n{block}\n\n</details>"
 
@@ -215,13 +218,14 @@ def _ahead(results: Results) -> Part:
 
   Rows of the headline's own method are left out: they differ in an option.
   """
-  tree, methods = results.runs[0].settings, results.methods
-  key = tree.get("headline", "")
-  base = tree.get("methods", {}).get(key, {}).get("label") or key
+  settings = results.runs[0].settings
+  key = settings.get("headline", "")
+  base = settings.get("methods", {}).get(key, {}).get("label") or key
   base = base if base in results.rows else results.rows[0]
-  same = {row for row in methods if methods[row] == methods.get(base)}
+  methods = results.methods
   lines = _accuracies(results)
-  lines = lines[~lines.row.isin(same - {base})]
+  alike = lines.row.map(methods).eq(methods.get(base, ""))
+  lines = lines[lines.row.eq(base) | ~alike]
   apart = numbers.differences(lines, base)
   apart["value"] *= -1
   table = _differences(results, apart, [*results.axes, "row"])
@@ -271,8 +275,8 @@ def _target(results: Results) -> str:
   """Says which accuracy was to be reached, and on which set."""
   targets = [run.settings["eval"].get("target") for run in results.runs]
   shown = dict.fromkeys(f"{100 * x:g} %" for x in targets if x is not None)
-  first = escaped(heading(results.sets[0]))
-  return f"{' or '.join(shown)} on {first}; {tables.ABSENT}: not reached."
+  reached = escaped(heading(results.sets[0]))
+  return f"{' or '.join(shown)} on {reached}; {tables.ABSENT}: not reached."
 
 
 def _clients(results: Results) -> pd.DataFrame:
@@ -297,8 +301,8 @@ def _links(results: Results, folder: Path) -> Iterator[str]:
   runs: dict[str, list[Path]] = {}
   for run in results.runs:
     runs.setdefault(run.cell, []).append(Path(run.folder))
-  for cell, (path, *others) in runs.items():
-    path = path.parent if others else path
+  for cell, folders in runs.items():
+    path = folders[0].parent if len(folders) > 1 else folders[0]
     yield f"[{escaped(cell)}]({_link(path / PAGE, folder)})"
 
 

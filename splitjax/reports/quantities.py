@@ -91,14 +91,14 @@ QUANTITIES = {
   "grams": Quantity("CO₂", "g", 1.0, 3),
   "watts": Quantity("power", "W", 1.0, 1),
   "watts_per_point": Quantity("power per point", "W/%", 1.0, 3),
-  "target_rounds": Quantity("rounds", "", 1.0, 0, "min"),
-  "target_bytes": Quantity("MB", "", 1e-6, 1, "min"),
-  "target_seconds": Quantity("time", "s", 1.0, 1, "min"),
-  "target_joules": Quantity("energy", "J", 1.0, 1, "min"),
+  "target_rounds": Quantity("rounds", "", 1.0, 0, best="min"),
+  "target_bytes": Quantity("MB", "", 1e-6, 1, best="min"),
+  "target_seconds": Quantity("time", "s", 1.0, 1, best="min"),
+  "target_joules": Quantity("energy", "J", 1.0, 1, best="min"),
   "epsilon": Quantity("largest ε", "", 1.0, best="min"),
   "epsilon_median": Quantity("median ε", "", 1.0),
-  "silhouette": Quantity("silhouette by class", "", 1.0, 3, "max"),
-  "distance_ratio": Quantity("distance ratio", "", 1.0, 3, "min"),
+  "silhouette": Quantity("silhouette by class", "", 1.0, 3, best="max"),
+  "distance_ratio": Quantity("distance ratio", "", 1.0, 3, best="min"),
 }
 """Key of a metric -> its quantity. A metric of eval.metrics is printed as a
 plain number, see `quantity`."""
@@ -106,8 +106,8 @@ plain number, see `quantity`."""
 
 def quantity(metric: str) -> Quantity:
   """Returns how a metric is printed; a user's own as a plain number."""
-  own = Quantity(metric.replace("_", " "), "", 1.0, 3)
-  return QUANTITIES.get(metric, own)
+  plain = Quantity(metric.replace("_", " "), "", scale=1.0, digits=3)
+  return QUANTITIES.get(metric, plain)
 
 
 def label(metric: str) -> str:

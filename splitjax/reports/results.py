@@ -78,8 +78,8 @@ class Results:
   @property
   def sets(self) -> list[str]:
     """Names of the test sets, in the order of the config."""
-    whole = self.final[self.final.metric == "accuracy"]
-    return list(dict.fromkeys(whole.set))
+    lines = self.final[self.final.metric == "accuracy"]
+    return list(dict.fromkeys(lines.set))
 
   @property
   def ends(self) -> list[str]:
@@ -207,9 +207,9 @@ def with_paper(means: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     tops = tops.assign(set=paper_numbers.LARGEST)
     lines = pd.concat([lines, tops], ignore_index=True)
     for at, number in printed.items():
-      same = lines.row.eq(at.row) & lines.metric.eq(at.metric)
-      same &= lines.part.eq("")
-      for i, name in lines.set[same].items():
+      ours = lines.row.eq(at.row) & lines.metric.eq(at.metric)
+      ours &= lines.part.eq("")
+      for i, name in lines.set[ours].items():
         if paper_numbers.same_set(at.set, name):
           lines.loc[i, ["paper", "paper_half"]] = number.value, number.half
     joined.append(lines)
@@ -231,9 +231,9 @@ def printed_numbers(
     for field in {"num_clients", "order.name"} - run.keys.keys():
       fields.pop(field, None)
   printed = paper_numbers.numbers(run.settings.get("paper", ""), fields)
-  whole = run.settings.get("scale") == "paper"
+  full_scale = run.settings.get("scale") == "paper"
   return {
     line: number
     for line, number in printed.items()
-    if whole or line.metric not in paper_numbers.SCALE
+    if full_scale or line.metric not in paper_numbers.SCALE
   }

@@ -62,8 +62,8 @@ class Column(NamedTuple):
 
   def lines(self, means: pd.DataFrame) -> pd.DataFrame:
     """The lines of a table of means that the column shows."""
-    same = means.metric.eq(self.metric) & means.set.eq(self.set)
-    return means[same & means.part.eq(self.part)]
+    lines = means[means.metric.eq(self.metric) & means.set.eq(self.set)]
+    return lines[lines.part == self.part]
 
 
 def table(
@@ -94,8 +94,8 @@ def table(
   for column, lines in shown.items():
     # A metric has the same unit on all sets.
     kind = column.metric, column.part
-    same = [x.value for c, x in shown.items() if (c.metric, c.part) == kind]
-    unit = quantity(column.metric).fitted(pd.concat(same))
+    values = [x.value for c, x in shown.items() if (c.metric, c.part) == kind]
+    unit = quantity(column.metric).fitted(pd.concat(values))
     if column.digits is not None:
       unit = unit._replace(digits=column.digits)
     cells = _cells(lines, unit, by)
@@ -135,9 +135,10 @@ def leader(group: pd.DataFrame, best: str) -> object:
   if not best or len(lines) < 2 or lines.half.isna().any():
     return None
   lines = lines.sort_values("value", ascending=best == "min", kind="stable")
-  top, others = lines.iloc[0], lines.iloc[1:]
-  apart = (others.value - top.value).abs()
-  leads = (apart > np.hypot(others.half, top.half)).all()
+  top = lines.iloc[0]
+  rivals = lines.iloc[1:]
+  apart = (rivals.value - top.value).abs()
+  leads = (apart > np.hypot(rivals.half, top.half)).all()
   return top.name if leads else None
 
 
@@ -159,9 +160,9 @@ def rounded(value: float, digits: int) -> str:
   if not math.isfinite(value):
     return str(value)
   exact = decimal.Decimal(str(round(value, max(6, digits + 2))))
-  last = decimal.Decimal(1).scaleb(-digits)
+  step = decimal.Decimal(1).scaleb(-digits)
   # Adding 0 removes the sign of a zero.
-  return f"{exact.quantize(last, decimal.ROUND_HALF_UP) + 0:f}"
+  return f"{exact.quantize(step, decimal.ROUND_HALF_UP) + 0:f}"
 
 
 def axis_names(axes: Sequence[str]) -> list[str]:
@@ -192,8 +193,8 @@ def main_table(means: pd.DataFrame, brief: bool = True) -> pd.DataFrame:
   sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
   shown = ends(sets)[-1:] if brief else ends(sets)
   printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
-  others = [metric for metric in means.metric if metric not in QUANTITIES]
-  measured = dict.fromkeys([*others, "offload", "latency"])
+  metrics = [metric for metric in means.metric if metric not in QUANTITIES]
+  measured = dict.fromkeys([*metrics, "offload", "latency"])
   times = ("train",) if brief else ("train", "compile", "evaluate")
   columns = [
     *(Column("accuracy", name) for name in sets),

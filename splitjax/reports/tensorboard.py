@@ -35,7 +35,8 @@ class EventFile:
     have written. Without earlier files the rounds of `log` are written first.
     """
     self._event, writer = event_library()
-    folder, finished = workdir / FOLDER / key, list(log)
+    folder = workdir / FOLDER / key
+    finished = list(log)
     resumed = is_there(workdir, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Readers take files by name, so by time; two may begin in one second.

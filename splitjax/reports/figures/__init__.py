@@ -223,13 +223,14 @@ def class_accuracy_per_client(results: Results) -> Figure | None:
     return None
   counts = choose(results, "training_samples", *details)
   counts = counts[counts.row == results.rows[0]]
-  held = counts.groupby("client").value.transform("sum")
+  totals = counts.groupby("client").value.transform("sum")
   share = counts.assign(
-    value=100 * counts.value / held,
+    value=100 * counts.value / totals,
     panel="share of the client's training samples",
   )
   table = pd.concat([share, table.assign(panel=table.row)])
-  title, key = "Accuracy of every client by class", "accuracy or share [%]"
+  title = "Accuracy of every client by class"
+  key = "accuracy or share [%]"
   return heat(results, table, *details, title=title, key=key)
 
 
@@ -273,9 +274,9 @@ def draw(
   Returns:
     The PNG files. A figure that cannot be drawn costs a line of the terminal.
   """
-  folder, paths = Path(folder), list[Path]()
-  folder.mkdir(parents=True, exist_ok=True)
+  Path(folder).mkdir(parents=True, exist_ok=True)
+  paths = []
   for name in names:
     make = functools.partial(FIGURES[name], results)
-    paths += attempt(folder / f"{name}.png", make)
+    paths += attempt(Path(folder, f"{name}.png"), make)
   return paths

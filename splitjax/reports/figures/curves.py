@@ -58,10 +58,10 @@ def choose(
     grid's cell, or of the folder, as "cell" and as "panel".
   """
   table = results.numbers
-  kept = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
+  fits = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
   for name in numbers.DETAIL:
-    kept &= table[name].isin(["", np.nan]) != (name in details)
-  table = table[kept & table.row.isin(results.rows)]
+    fits &= table[name].isin(["", np.nan]) != (name in details)
+  table = table[fits & table.row.isin(results.rows)]
   if table.value.isna().all():
     table = table.iloc[:0]
   cell = cells(table, results.axes)
@@ -82,10 +82,10 @@ def cells(table: pd.DataFrame, axes: Sequence[str]) -> pd.Series:
 def by_set(table: pd.DataFrame) -> pd.DataFrame:
   """Gives the first and the last test set a panel; of cells, each the last."""
   sets = table.groupby("cell", sort=False).set
-  last = table.set == sets.transform("last")
+  ends = table.set == sets.transform("last")
   if table.cell.nunique() > 1:
-    return table[last]
-  table = table[last | (table.set == sets.transform("first"))]
+    return table[ends]
+  table = table[ends | (table.set == sets.transform("first"))]
   return table.assign(panel=table.set.map(heading))
 
 
@@ -127,7 +127,8 @@ def lines(
   Returns:
     The figure; None if there are no numbers, or too many panels.
   """
-  averaged, metric = means(table, hue, "panel", x), _metric(table)
+  averaged = means(table, hue, "panel", x)
+  metric = _metric(table)
   looks = _looks(results, table) if hue == "row" else style.shades(table[hue])
   span = averaged if options.get("sharex", True) else None
 
@@ -167,8 +168,10 @@ def bars(
   The number over a bar is its change against the first row of the cell, in
   percent of that row's value.
   """
-  looks, order = _looks(results, table), list(dict.fromkeys(table.cell))
-  count, width = len(order) * len(looks), 0.8 / max(1, len(looks))
+  looks = _looks(results, table)
+  order = list(dict.fromkeys(table.cell))
+  count = len(order) * len(looks)
+  width = 0.8 / max(1, len(looks))
   if count > MOST_COLUMNS:
     return None
 
@@ -204,16 +207,17 @@ def dots(
 
   Clients of all seeds are pooled.
   """
-  looks, shared = _looks(results, table), options.get("sharex", True)
+  looks = _looks(results, table)
+  shared = options.get("sharex", True)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
     for level, (row, look) in enumerate(looks.items()):
       values = np.sort(part.value[part.row == row].dropna())
       # A fixed quasi-random offset keeps dots of equal values apart.
-      beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
+      offset = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
       alpha = float(np.clip(30 / max(1, len(values)), 0.15, 0.6))
       dot: Any = look | {"markersize": 3.2, "linestyle": "", "alpha": alpha}
-      axes.plot(values, level + beside, **dot)
+      axes.plot(values, level + offset, **dot)
       box: Any = {"showmeans": True, "showfliers": False, "widths": 0.66}
       axes.boxplot(values, positions=[level], orientation="horizontal", **box)
     if not (shared or style.log_if_wide(axes, part.value)):
@@ -241,7 +245,8 @@ def heat(
   Few numbers are written out. `key` is the name of the colours, in per cent.
   """
   averaged = means(table, "panel", index, columns)
-  rows, across = _ordered(averaged[index]), _ordered(averaged[columns])
+  rows = _ordered(averaged[index])
+  across = _ordered(averaged[columns])
   colours = colormaps["cividis"].with_extremes(bad="white")
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
@@ -252,8 +257,8 @@ def heat(
     axes.grid(visible=False)
     style.name_ticks(axes, "x", across)
     style.name_ticks(axes, "y", rows)
-    few = len(across) <= 8 and len(rows) <= 16
-    for (line, column), value in np.ndenumerate(values) if few else ():
+    written = len(across) <= 8 and len(rows) <= 16
+    for (line, column), value in np.ndenumerate(values) if written else ():
       look: Any = {"color": "black" if value > 55 else "white", "size": 7}
       text = f"{value:.0f}" if np.isfinite(value) else ""
       axes.text(column, line, text, ha="center", va="center", **look)
@@ -297,5 +302,5 @@ def _frame(axes: Axes, metric: str, means: pd.Series) -> None:
   """Frames means in per cent: an interval that would flatten them leaves it."""
   if quantity(metric).unit == "%":
     margin = 2 + 0.3 * np.ptp(means.dropna())
-    low, high = means.min() - margin, means.max() + margin
-    axes.set_ylim(max(low, -2), min(high, 102))
+    top = min(means.max() + margin, 102)
+    axes.set_ylim(max(means.min() - margin, -2), top)

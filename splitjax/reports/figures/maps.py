@@ -121,11 +121,11 @@ def embeddings(
       look |= {"linestyle": "", "markeredgecolor": "0.2", "alpha": 0.8}
       axes.plot(*positions[groups[name] == member].T, **look)
     axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
-    few = len(members) <= MOST_NAMED
+    named = len(members) <= MOST_NAMED
     style.legend(
       axes,
-      shown if few else {},
-      title=name if few else f"{len(members)} {name}s; colours repeat",
+      shown if named else {},
+      title=name if named else f"{len(members)} {name}s; colours repeat",
       loc="upper center",
       bbox_to_anchor=(0.5, -0.06),
       ncols=5,

@@ -130,10 +130,10 @@ def panels(
   # The legend lies below the panels, with as many columns as fit.
   if shown:
     room = 0.65 + 0.078 * max(len(plain(name)) for name in shown)
-    beside = max(1, int((width - 0.2) / room))
-    height = figure.get_figheight() + 0.2 * math.ceil(len(shown) / beside)
+    side_by_side = max(1, int((width - 0.2) / room))
+    height = figure.get_figheight() + 0.2 * math.ceil(len(shown) / side_by_side)
     figure.set_size_inches(width, height)
-    legend(figure, shown, loc="outside lower center", ncols=beside)
+    legend(figure, shown, loc="outside lower center", ncols=side_by_side)
   if results is not None:
     title += f"\n{_origin(results, bars=bool(shown))}"
   texts = [plain(line, 200) for line in title.splitlines()]
@@ -166,7 +166,8 @@ def _origin(results: Results, bars: bool) -> str:
 
 def log_if_wide(axes: Axes, values: Any) -> bool:
   """Makes an x axis logarithmic if positive values span a decade; says if."""
-  low, high = np.nanmin(values), np.nanmax(values)
+  low = np.nanmin(values)
+  high = np.nanmax(values)
   if not 0 < 10 * low <= high:
     return False
   axes.set_xscale("log")
