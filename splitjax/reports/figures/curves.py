@@ -131,11 +131,12 @@ def lines(
   metric = _metric(table)
   looks = _looks(results, table) if hue == "row" else style.shades(table[hue])
   span = averaged if options.get("sharex", True) else None
+  swept = x in LINEAR or (results and x in results.axes)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
     values = sorted(set((part if span is None else span)[x]))
     wide = x not in LINEAR and style.log_if_wide(axes, values)
-    if not wide and (x in LINEAR or len(values) <= 6):
+    if swept and not wide:
       axes.set_xticks(values[:: -(-len(values) // 8)])
       axes.xaxis.set_major_formatter("{x:g}")
     for number, (key, look) in enumerate(looks.items()):
@@ -191,6 +192,7 @@ def bars(
       if number:
         axes.bar_label(drawn, texts, size=7)
     axes.grid(visible=False, axis="x")
+    axes.set_ylim(0, min(axes.get_ylim()[1], 1.5 * averaged.value.max()))
     axes.set_ylabel(label(metric))
     style.name_ticks(axes, "x", order)
 
