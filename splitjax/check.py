@@ -35,9 +35,9 @@ class Trial(NamedTuple):
   after: State
   metrics: list[Metrics]
 
-  def round(self, state: State, **others: Any) -> tuple[State, Metrics]:
-    """Runs a round; `others` replace parts of the sandbox."""
-    method, _, _, shards, faults = self.sandbox._replace(**others)
+  def round(self, state: State, **changes: Any) -> tuple[State, Metrics]:
+    """Runs a round; `changes` replace parts of the sandbox."""
+    method, _, _, shards, faults = self.sandbox._replace(**changes)
     state, metrics = self.step(method, state, shards, faults=faults)
     return state, jax.device_get(metrics)
 
@@ -84,11 +84,11 @@ def check_method(
   ]
 
 
-def ten_rounds(made: Sandbox, step: Any = None) -> Trial:
+def ten_rounds(world: Sandbox, step: Any = None) -> Trial:
   """Runs ten rounds for the checks; `step` is the round if it is compiled."""
-  state = made.state()
-  step = step or made.lower(state).compile()
-  trial = Trial(sandbox=made, step=step, after=state, metrics=[])
+  state = world.state()
+  step = step or world.lower(state).compile()
+  trial = Trial(sandbox=world, step=step, after=state, metrics=[])
   for _ in range(ROUNDS):
     state, of_round = trial.round(state)
     trial.metrics.append(of_round)
@@ -97,15 +97,16 @@ def ten_rounds(made: Sandbox, step: Any = None) -> Trial:
 
 def keeps_its_form(trial: Trial) -> str:
   """Checks the state's structure, shapes, dtypes, number of rounds and key."""
-  before, after = trial.sandbox.state(), trial.after
+  after = trial.after
+  states = (after, trial.sandbox.state())
   changed = "a round changes the form of the state"
-  _agree(changed, chex.assert_trees_all_equal_structs, after, before)
-  _agree(changed, chex.assert_trees_all_equal_shapes_and_dtypes, after, before)
+  _agree(changed, chex.assert_trees_all_equal_structs, *states)
+  _agree(changed, chex.assert_trees_all_equal_shapes_and_dtypes, *states)
   weak = any(getattr(x, "weak_type", False) for x in jax.tree.leaves(after))
   _must(not weak, "a leaf of the state has a weak type: a round compiles twice")
   count = int(after.round)
   _must(count == ROUNDS, f"after {ROUNDS} rounds state.round is {count}")
-  _must(after.key == before.key, "the key of the run was changed")
+  _must(after.key == states[1].key, "the key of the run was changed")
   return "the state keeps its structure, shapes and dtypes"
 
 
@@ -125,12 +126,13 @@ def learns(trial: Trial, steady: Collection[str] = ()) -> str:
   changes = []
   for name in names:
     curve = [float(of_round.losses[name]) for of_round in trial.metrics]
-    start, last = curve[0], float(np.mean(curve[-3:]))
-    change = f"{name} {start:.2f} to {last:.2f}"
+    start = curve[0]
+    end = float(np.mean(curve[-3:]))
+    change = f"{name} {start:.2f} to {end:.2f}"
     if name not in steady:
       usual = f"it is about log {sandbox.CLASSES} without training"
       _must(start < 3, f"the loss {change} begins at 3 or more; {usual}")
-      _must(last < start / 2, f"the loss {change} did not fall to half")
+      _must(end < start / 2, f"the loss {change} did not fall to half")
     changes.append(change)
   return f"it learns: {', '.join(changes)}"
 
@@ -165,8 +167,8 @@ def draws_anew(trial: Trial) -> str:
   for part, value in changes.items():
     state = trial.sandbox.state()._replace(**{part: value})
     _, metrics = trial.round(state)
-    same = metrics.losses == trial.metrics[0].losses
-    _must(not same, f"another {part} gave the same losses")
+    equal = metrics.losses == trial.metrics[0].losses
+    _must(not equal, f"another {part} gave the same losses")
   return "another key or round draws other batches"
 
 
@@ -188,7 +190,8 @@ def ignores_padding(trial: Trial) -> str:
   Padding repeats row 0 of the data set, which here is nobody's.
   """
   shards = trial.sandbox.shards
-  image, label = shards[0].image, shards[0].label
+  image = shards[0].image
+  label = shards[0].label
   rows = np.concatenate([np.ravel(shard.rows) for shard in shards])
   free, spare = np.setdiff1d(np.arange(len(label)), rows)[-2:]
 
@@ -215,9 +218,9 @@ def ignores_padding(trial: Trial) -> str:
 def takes_numbers_as_data(trial: Trial) -> str:
   """Checks that a second value of every float does not compile again."""
   method = trial.sandbox.method
-  other = jax.tree.map(lambda x: 0.9 * x + 0.01, method)
+  changed = jax.tree.map(lambda x: 0.9 * x + 0.01, method)
   try:
-    trial.round(trial.sandbox.state(), method=other)
+    trial.round(trial.sandbox.state(), method=changed)
   except TypeError as error:
     raise Broken(f"another number is another program: {error}") from None
   count = len(jax.tree.leaves(method))
@@ -226,7 +229,8 @@ def takes_numbers_as_data(trial: Trial) -> str:
 
 def is_one_program(trial: Trial) -> str:
   """Checks that a round is one program that donates its old state."""
-  text, state = trial.step.as_text(), trial.sandbox.state()
+  text = trial.step.as_text()
+  state = trial.sandbox.state()
   _must(not talks_to_host(text), "its round calls back to the host")
   # The data set is an argument: captured, it would be a constant.
   data = ",".join(map(str, trial.sandbox.shards[0].image.shape))
@@ -245,12 +249,13 @@ def talks_to_host(text: str) -> bool:
   """Tells whether a compiled program (its text) communicates with the host."""
   operations = re.findall(r" ([a-z-]+)\(", text)
   targets = re.findall(r'custom_call_target="([^"]*)"', text)
-  return any(word in name for name in operations + targets for word in HOST)
+  names = " ".join(operations + targets)
+  return any(word in names for word in HOST)
 
 
 def _same_bits(broken: str, *results: tuple[State, Any]) -> None:
   """Compares all but the key."""
-  compared = [(tuple(s._replace(key=s.round)), rest) for s, rest in results]
+  compared = [(tuple(s._replace(key=s.round)), extra) for s, extra in results]
   _agree(broken, chex.assert_trees_all_equal, *jax.device_get(compared))
 
 

@@ -30,10 +30,10 @@ def initialize(
   Raises:
     UserError: an argument is missing, or the processes cannot connect.
   """
-  given = (address, processes, number)
-  if given == (None, None, None):
+  flags = (address, processes, number)
+  if flags == (None, None, None):
     return
-  if None in given:
+  if None in flags:
     raise UserError(
       "--coordinator_address, --num_processes and --process_id go together"
     )
@@ -59,10 +59,10 @@ def check_platform() -> None:
   try:
     target.attached()
   except (AssertionError, RuntimeError) as error:  # jax asserts without a text
-    asked = jax.config.jax_platforms  # type: ignore[attr-defined]
+    platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
     why = str(error).partition("\n")[0].removesuffix(_HINT)
     raise UserError(
-      f"JAX_PLATFORMS={asked}: jax cannot compute there"
+      f"JAX_PLATFORMS={platforms}: jax cannot compute there"
       f" ({why or 'it finds no device of that kind'}): correct or unset it, or"
       " install the plugin, such as pip install 'jax[cuda13]'"
     ) from None
@@ -114,8 +114,8 @@ def use_cores(count: int | None = None) -> None:
     )
   is_set = forced or "JAX_NUM_CPU_DEVICES" in os.environ
   count = count or (None if is_set else min(_cores(), MOST_CORES))
-  now = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
-  if count is not None and count != now:
+  current = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+  if count is not None and count != current:
     try:
       jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:

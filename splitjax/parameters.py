@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import typing
+from collections.abc import Mapping
 from typing import Any, get_origin
 
 import jax
@@ -84,7 +85,7 @@ def checked(value: Any, hint: Any, name: str) -> Any:
   return value
 
 
-def _checking(cls: Any, init: Any, hints: dict[str, Any]) -> Any:
+def _checking(cls: Any, init: Any, hints: Mapping[str, object]) -> Any:
   """Wraps `__init__`: it checks the values before they become attributes."""
 
   @functools.wraps(init)
@@ -99,7 +100,7 @@ def _checking(cls: Any, init: Any, hints: dict[str, Any]) -> Any:
   return checking_init
 
 
-def _register(cls: Any, hints: dict[str, Any]) -> None:
+def _register(cls: Any, hints: Mapping[str, object]) -> None:
   """Tells jax of the class.
 
   Objects that jax makes are not checked: their leaves may be anything, such as
@@ -110,14 +111,14 @@ def _register(cls: Any, hints: dict[str, Any]) -> None:
   static = [name for name in names if name not in data]
 
   def flatten(record):
-    held = vars(record)
-    leaves = [(jax.tree_util.GetAttrKey(n), held[n]) for n in data]
-    return leaves, tuple(held[n] for n in static)
+    values = vars(record)
+    leaves = [(jax.tree_util.GetAttrKey(n), values[n]) for n in data]
+    return leaves, tuple(values[n] for n in static)
 
-  def unflatten(rest, leaves):
+  def unflatten(choices, leaves):
     record = object.__new__(cls)
     vars(record).update(zip(data, leaves, strict=True))
-    vars(record).update(zip(static, rest, strict=True))
+    vars(record).update(zip(static, choices, strict=True))
     return record
 
   jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)

@@ -20,10 +20,12 @@ from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import toy
-from splitjax.simulation import Simulation
+from splitjax.simulation import Keywords, Simulation
 from splitjax.types import Client, Metrics, Net, Shard, State
 
-SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
+SHAPE = (4, 4, 1)
+CLASSES = 4
+ROUNDS = 10
 SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: unequal, and not all multiples of a batch of 4."""
 
@@ -42,11 +44,11 @@ class Sandbox(NamedTuple):
 
   def state(self, seed: int = 0) -> State:
     """Makes the initial state, in new arrays that a round may donate."""
-    return Simulation(*self[1:]).start(self.method, seed)
+    return self.simulation.start(self.method, seed)
 
   def round(self, state: State) -> tuple[State, Metrics]:
     """Runs a round; the state is donated."""
-    return Simulation(*self[1:]).round(self.method, state)
+    return self.simulation.round(self.method, state)
 
   def lower(self, state: State) -> Any:
     """Lowers a round, for its text and its costs."""
@@ -65,9 +67,19 @@ class Sandbox(NamedTuple):
     )
 
   @property
-  def how(self) -> dict[str, Any]:
+  def simulation(self) -> Simulation:
+    """The clients without the method."""
+    return Simulation(
+      fleet=self.fleet,
+      plans=self.plans,
+      shards=self.shards,
+      faults=self.faults,
+    )
+
+  @property
+  def how(self) -> Keywords:
     """The keywords of `run_round`."""
-    return Simulation(*self[1:]).how
+    return self.simulation.how
 
 
 def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
@@ -108,7 +120,13 @@ def build(
     method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
     fleet=fleet, validation=nobodys, order="cyclic", rounds=ROUNDS,
   )  # fmt: skip
-  return Sandbox(method, *simulated._replace(faults=faults))
+  return Sandbox(
+    method=method,
+    fleet=simulated.fleet,
+    plans=simulated.plans,
+    shards=simulated.shards,
+    faults=faults,
+  )
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

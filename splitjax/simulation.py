@@ -1,7 +1,7 @@
 """A simulation without config or folder: arrays in, rounds out."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,14 @@ from splitjax.types import (
   State,
   UserError,
 )
+
+
+class Keywords(TypedDict):
+  """What describes the clients to `run_round`."""
+
+  layout: layout.Layout
+  plans: tuple[BatchPlan, ...]
+  faults: FaultTable
 
 
 class Simulation(NamedTuple):
@@ -61,13 +69,10 @@ class Simulation(NamedTuple):
     return round.run_round(method, state, self.shards, **self.how)
 
   @property
-  def how(self) -> dict[str, Any]:
+  def how(self) -> Keywords:
     """The keywords of `run_round`."""
-    return {
-      "layout": layout.of(self.fleet),
-      "plans": self.plans,
-      "faults": self.faults,
-    }
+    fleet = layout.of(self.fleet)
+    return Keywords(layout=fleet, plans=self.plans, faults=self.faults)
 
   def client(self, state: State, number: int) -> Client:
     """Finds a client in the state by its number."""
@@ -155,7 +160,8 @@ def simulate(
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
   batch = method.batch_size(len(parts), batch)
   epochs = feed.epochs(epochs, steps, [*map(len, parts)], batch)
-  plans, shards = [], []
+  plans = []
+  shards = []
   for cohort in fleet.cohorts:
     rows = [parts[number] for number in cohort.numbers]
     sizes = [len(parts[number]) for number in cohort.ids]
@@ -179,7 +185,8 @@ def _check(
   parts: Sequence[np.ndarray],
 ) -> None:
   """Raises UserError unless inputs, labels and rows suit the network."""
-  net, classes = method.backbone, method.backbone.classes
+  net = method.backbone
+  classes = net.classes
   fitting(image, net.shape, str(image.dtype), net.vocabulary)
   rows = np.concatenate([np.asarray(part) for part in parts])
   if rows.size and not (0 <= rows.min() and rows.max() < len(image)):
@@ -189,8 +196,8 @@ def _check(
     )
   if len(label) != len(image):
     raise UserError(f"label has {len(label)} rows and image {len(image)}")
-  whole = np.issubdtype(label.dtype, np.integer)
-  if not whole or label.min() < 0 or label.max() >= classes:
+  integers = np.issubdtype(label.dtype, np.integer)
+  if not integers or label.min() < 0 or label.max() >= classes:
     raise UserError(
       f"label is {label.dtype} from {label.min()} to {label.max()}: give whole"
       f" numbers in 0..{classes - 1}, the network's {classes} classes"

@@ -61,9 +61,9 @@ def attached() -> Target:
 
 def of(devices: list[jax.Device]) -> Target:
   """Makes the target of devices of one kind."""
-  first = devices[0]
-  platform = "gpu" if first.platform in GPUS else first.platform
-  return Target(platform, first.device_kind, tuple(devices))
+  device = devices[0]
+  platform = "gpu" if device.platform in GPUS else device.platform
+  return Target(platform, device.device_kind, tuple(devices))
 
 
 def host() -> jax.Device:

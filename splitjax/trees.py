@@ -9,10 +9,7 @@ from splitjax.types import Tree
 
 
 def where(flag: Array, new: Tree, old: Tree) -> Tree:
-  """Takes `new` where `flag` is true and `old` elsewhere, leaf by leaf.
-
-  `flag` is a bool [], or [N] for leaves [N, ...].
-  """
+  """Takes `new` where `flag`, bool [] or [N], is true, and `old` elsewhere."""
 
   def select(a, b):
     shape = flag.shape + (1,) * (jnp.ndim(a) - flag.ndim)

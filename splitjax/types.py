@@ -75,10 +75,9 @@ class Batch(NamedTuple):
 
 
 class Logits(NamedTuple):
-  """Logits of a client's exit and of the server, [B, C] each.
+  """Logits [B, C] of a client's exit and of the server.
 
-  If a method has no exit, `client` repeats the server's logits. If the clients
-  hold the whole network, `server` repeats the client's logits.
+  Where only one of them answers, both have its logits.
   """
 
   client: Array
@@ -91,9 +90,7 @@ class Logits(NamedTuple):
 class Client(NamedTuple):
   """What a client keeps between rounds."""
 
-  #: its blocks; a leaf that it does not keep is None, and the names of the
-  #: blocks give its depth all the same
-  net: Net
+  net: Net  #: its blocks; a leaf that it does not keep is None
   memory: Tree = ()  #: the method's own state, here and in Server and Half
 
 
@@ -147,11 +144,11 @@ class Row(NamedTuple):
 
   suffix: str  #: appended to the method's label, "" or "+FT"
   personal: bool  #: whether clients personalise a copy before evaluation
-  #: whether inference runs on the server, which gets raw samples (SplitGP eq.
-  #: 29); for methods whose clients hold the whole network
+  #: whether the server answers raw samples (SplitGP eq. 29), for methods whose
+  #: clients hold the whole network
   at_server: bool = False
-  #: whether the row has results of fine-tuned copies, as +FT has; with
-  #: eval.personal=last such a row is computed after the last round only
+  #: whether it is of fine-tuned copies; with eval.personal=last those are made
+  #: after the last round only
   tuned: bool = False
 
 
@@ -163,9 +160,7 @@ class State(NamedTuple):
 
   round: Array  #: [] int32, number of finished rounds
   key: Array  #: [] PRNG key of the run; each round folds its number in
-  #: for each cohort a Client with leaves [N, ...]; on several devices or in
-  #: chunks N includes padding, also in checkpoints
-  clients: tuple[Client, ...]
+  clients: tuple[Client, ...]  #: of each cohort, [N, ...], with its padding
   server: Server  #: unstacked
   outer: Tree = ()  #: state of `Method.outer`; () without one
 
@@ -173,9 +168,8 @@ class State(NamedTuple):
 class Metrics(NamedTuple):
   """Metrics of a round; arrays [N] are by client number, over all cohorts."""
 
-  #: name -> [] nats, each client's mean over its local steps, averaged without
-  #: weights over the participants that have this loss and count; NaN without
-  #: such participants
+  #: name -> [] nats, the unweighted mean over the participants that count of
+  #: each one's mean over its local steps; NaN without such participants
   losses: dict[str, Array]
   wire: dict[str, Array]  #: message name -> [] bytes, over all participants
   participants: Array  #: [] int32
@@ -185,8 +179,7 @@ class Metrics(NamedTuple):
   steps: Array  #: [N] local steps of each participant
   alone: Array  #: [N] of these, steps without the server
   #: "dropped", "stragglers", "alone" -> [] int32, clients that a fault left
-  #: out, that took fewer steps than planned, that took a step without the
-  #: server; () without faults
+  #: out, that took fewer steps than planned, or one without the server
   faults: Tree = ()
 
 
@@ -207,16 +200,13 @@ class UserError(ValueError):
 
 
 @contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
-  """Puts `place` before the text of a UserError that is raised within.
-
-  A text that already begins with `place` stays as it is.
-  """
+def naming(name: str) -> Iterator[None]:
+  """Puts `name` before the text of a UserError, unless it begins with it."""
   try:
     yield
   except UserError as error:
-    name = place and f"{place}: "
-    raise UserError(f"{name}{str(error).removeprefix(name)}") from None
+    prefix = name and f"{name}: "
+    raise UserError(f"{prefix}{str(error).removeprefix(prefix)}") from None
 
 
 class Number(NamedTuple):

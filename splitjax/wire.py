@@ -24,7 +24,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -75,12 +75,11 @@ Heard = dict[str, list[Any]]
 """Message name -> all messages of this name, in the order of sending."""
 
 
-class _Open(NamedTuple):
-  sent: Ledger
-  trace: object
+_LEDGER: ContextVar[tuple[Ledger, object] | None] = ContextVar(
+  "ledger", default=None
+)
+"""The open ledger, and the trace in which it was opened."""
 
-
-_LEDGER: ContextVar[_Open | None] = ContextVar("ledger", default=None)
 _HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 
@@ -91,7 +90,7 @@ def ledger() -> Iterator[Ledger]:
   Open it inside the traced function that sends, and return what it collected.
   """
   sent: Ledger = {}
-  token = _LEDGER.set(_Open(sent, _trace()))
+  token = _LEDGER.set((sent, _trace()))
   try:
     yield sent
   finally:
@@ -102,9 +101,8 @@ def ledger() -> Iterator[Ledger]:
 def listening() -> Iterator[Heard]:
   """Records the messages of functions that are traced within this context.
 
-  A message is recorded as its receiver gets it; one of `send_chosen` is a dict,
-  number -> tensor. Parameters, raw labels and statistics are not recorded, only
-  counted.
+  One of `send_chosen` is a dict, number -> tensor. Parameters, raw labels and
+  statistics are not recorded, only counted.
   """
   heard: Heard = {}
   token = _HEARD.set(heard)
@@ -140,12 +138,13 @@ def record(name: str, size: Array | float) -> None:
   book = _LEDGER.get()
   if book is None:
     return
-  if book.trace != _trace():
+  sent, trace = book
+  if trace != _trace():
     raise RuntimeError(
       f"{name} is sent inside a function that jax transforms: compute there,"
       " and send outside of it"
     )
-  book.sent[name] = book.sent.get(name, jnp.zeros(())) + size
+  sent[name] = sent.get(name, jnp.zeros(())) + size
 
 
 def _trace() -> object:
@@ -213,36 +212,27 @@ KINDS: dict[str, str] = {
 }
 """Message name -> the field of Wire that has its channel."""
 
-FORM = 0
-NOISE = 1
-"""FORM and NOISE are folded into a message's key for draws of either."""
-
-
-class Arrival(NamedTuple):
-  """A message at its receiver: rows [B, ...] and their price [] in bytes."""
-
-  rows: Array
-  bytes: Array
+FORM, NOISE = range(2)
+"""Folded into a message's key, for draws of its form and its noise."""
 
 
 def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
   """Sends a row per sample, [B, ...] float; returns them as they are received.
 
-  Of the batch `real` and `key` are used: padding is not sent, and a channel
-  that draws random numbers needs a key. `name` is a key of MESSAGES.
+  `name` is a key of MESSAGES. Padding (`batch.real`) is not sent, and a channel
+  that draws random numbers needs `batch.key`.
   """
-  arrival = carry(wire, name, rows, batch)
-  record(name, arrival.bytes)
-  return received(name, arrival.rows)
+  rows, price = carry(wire, name, rows, batch)
+  record(name, price)
+  return received(name, rows)
 
 
 def send_stacked(wire: Wire, name: str, rows: Array, batches: Batch) -> Array:
   """Sends the rows [n, B, ...] of n clients; the ledger gets bytes [n]."""
-  arrival = jax.vmap(lambda rows, batch: carry(wire, name, rows, batch))(
-    rows, batches
-  )
-  record(name, arrival.bytes)
-  return received(name, arrival.rows)
+  stacked_carry = jax.vmap(lambda rows, batch: carry(wire, name, rows, batch))
+  rows, prices = stacked_carry(rows, batches)
+  record(name, prices)
+  return received(name, rows)
 
 
 def send_chosen(
@@ -258,59 +248,48 @@ def send_chosen(
   """
   arrived = dict[int, Array]()
   for key, rows in tensors.items():
-    arrival = carry(wire, name, rows, batch)
-    arrived[key] = arrival.rows
-    record(name, jnp.where(number == key, arrival.bytes, 0.0))
+    arrived[key], price = carry(wire, name, rows, batch)
+    record(name, jnp.where(number == key, price, 0.0))
   return received(name, arrived)
 
 
-def carry(wire: Wire, name: str, rows: Array, batch: Batch) -> Arrival:
-  """Brings rows to their receiver, and prices them; records nothing.
+def carry(
+  wire: Wire, name: str, rows: Array, batch: Batch
+) -> tuple[Array, Array]:
+  """Brings rows to their receiver -> rows, bytes []; records nothing.
 
   They arrive in the dtype that they came in. A NaN that is sent arrives as NaN;
   a number beyond a form's range arrives as its largest number of the same sign.
   Forms that send only some numbers may drop a NaN.
   """
   channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
-  private = _private(channel, name, rows, batch)
+  key = None
+  if channel.clip is not None and channel.noise is not None:
+    key = _key(batch, name, NOISE)
+  private = clipped(channel, rows, key)
   form = channel.form or "float32"
   numbers = trees.size(rows) // len(rows)
   count = sent_count(channel.share, numbers)
-  price = batch.real.sum() * row_bytes(form, numbers, count)
-  price = jnp.asarray(price, float)
+  price = jnp.asarray(batch.real.sum() * row_bytes(form, numbers, count), float)
   if form in DTYPES:
-    return Arrival(rows=cast(private, form), bytes=price)
+    return cast(private, form), price
   flat = cast(private, "float32").astype(float).reshape(len(rows), numbers)
   if form == "topk":
-    flat = topk(flat, count)
+    flat = _at_largest(jnp.abs(flat), flat, count)
   elif form == "random":
     flat = random_places(flat, count, _key(batch, name, FORM))
   else:
     flat = int8(flat, _key(batch, name, FORM))
-  flat = flat.reshape(rows.shape).astype(private.dtype)
-  return Arrival(rows=flat, bytes=price)
+  return flat.reshape(rows.shape).astype(rows.dtype), price
 
 
-def _private(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
-  """Makes x_i min(1, clip / |x_i|) + noise clip N(0, I) of a sample's x_i."""
-  if channel.clip is None or channel.noise is None:
-    return clipped(channel, rows)
-  # In full precision until the noise is added: rounding may lengthen a row.
-  flat = _short(channel.clip, rows)
-  draws = jax.random.normal(_key(batch, name, NOISE), flat.shape, flat.dtype)
-  noisy = flat + channel.noise * channel.clip * draws
-  return noisy.reshape(rows.shape).astype(rows.dtype)
+def clipped(channel: Channel, rows: Array, key: Array | None = None) -> Array:
+  """Makes x_i min(1, clip / |x_i|) + noise clip N(0, I) of rows [B, ...].
 
-
-def clipped(channel: Channel, rows: Array) -> Array:
-  """Clips rows [B, ...]: x_i min(1, clip / |x_i|); unchanged without clip."""
+  Without a `key` there is no noise; without a clip the rows are unchanged.
+  """
   if channel.clip is None:
     return rows
-  return _short(channel.clip, rows).reshape(rows.shape).astype(rows.dtype)
-
-
-def _short(clip: float, rows: Array) -> Array:
-  """Flattens rows to [B, n], and scales them to a norm of at most `clip`."""
   flat = rows.astype(float).reshape(len(rows), -1)
   # Squares of large numbers overflow, so rows are divided by their peak before
   # the norm; very large numbers are cut off, so that peak * norm is finite too.
@@ -319,7 +298,12 @@ def _short(clip: float, rows: Array) -> Array:
   peak = jnp.abs(flat).max(axis=1, keepdims=True)
   peak = jnp.where(peak > 0, peak, 1.0)
   norm = peak * jnp.linalg.norm(flat / peak, axis=1, keepdims=True)
-  return flat / jnp.maximum(norm / clip, 1.0)
+  flat = flat / jnp.maximum(norm / channel.clip, 1.0)
+  # In full precision until the noise is added: rounding may lengthen a row.
+  if key is not None and channel.noise is not None:
+    draws = jax.random.normal(key, flat.shape, flat.dtype)
+    flat = flat + channel.noise * channel.clip * draws
+  return flat.reshape(rows.shape).astype(rows.dtype)
 
 
 def _key(batch: Batch, name: str, use: int) -> Array:
@@ -340,10 +324,9 @@ def cast(x: Array, form: str) -> Array:
   """Rounds x, of any shape, to numbers of the dtype DTYPES[form], ties to even.
 
   Values beyond the dtype's range are clipped to its largest number (65,504 in
-  float16), not sent as infinity; bfloat16's subnormal numbers become 0. The
-  result has x's dtype. This does not convert x to the narrow dtype and back,
-  because a compiler may drop the two conversions, as XLA does on GPUs; x would
-  then stay unrounded.
+  float16); bfloat16's subnormal numbers become 0. The result has x's dtype.
+  This does not convert x to the narrow dtype and back, because a compiler may
+  drop the two conversions, as XLA does on GPUs.
   """
   narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
   limit = float(narrow.max)
@@ -374,11 +357,6 @@ def int8(rows: Array, key: Array) -> Array:
   return jnp.clip(jnp.floor(rows / step + u), -127, 127) * step
 
 
-def topk(rows: Array, count: int) -> Array:
-  """Keeps `count` numbers of largest |x| per row [B, n]; others become 0."""
-  return _at_largest(jnp.abs(rows), rows, count)
-
-
 def random_places(rows: Array, count: int, key: Array) -> Array:
   """Keeps numbers at `count` random places of each row [B, n], times n / count.
 
@@ -392,7 +370,7 @@ def random_places(rows: Array, count: int, key: Array) -> Array:
 
 
 def _at_largest(size: Array, rows: Array, count: int) -> Array:
-  """Keeps the `count` numbers of each row [B, n] whose `size` is largest."""
+  """Keeps the `count` numbers of largest `size` in each row; others are 0."""
   _, columns = jax.lax.top_k(size, count)
   index = (jnp.arange(len(rows))[:, None], columns)
   return jnp.zeros_like(rows).at[index].set(rows[index])

@@ -23,28 +23,30 @@ OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 AXIS = "clients"
 """The mesh's one axis."""
 
-DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
-"""Specs of arrays that have a client axis, [N, ...], and of everything else."""
+DIVIDED = PartitionSpec(AXIS)
+"""Spec of arrays that have a client axis, [N, ...]."""
+
+COPIED = PartitionSpec()
+"""Spec of everything else."""
 
 
-def quick_options() -> dict[str, Any] | None:
+def quick_options() -> dict[str, bool] | None:
   """Returns options that make compiling faster; None for the defaults.
 
   Pass them to the `compile` of a lowered program, not to `jax.jit`, because a
   jitted function that is called within another one must have no options.
   """
-  goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
-  if goal.platform != "cpu" or NO_UNROLLING not in flags:
+  on_cpu = target.current().platform == "cpu"
+  if not on_cpu or NO_UNROLLING not in os.environ.get("XLA_FLAGS", ""):
     return None
-  options = tuple(OLDER_EMITTERS.items())
-  return dict(options) if _has_options(options) else None
+  return dict(OLDER_EMITTERS) if _has_older_emitters() else None
 
 
 @functools.cache
-def _has_options(options: tuple[tuple[str, bool], ...]) -> bool:
-  """Tells whether this version of XLA has the compiler options."""
+def _has_older_emitters() -> bool:
+  """Tells whether this version of XLA has them."""
   try:
-    jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
+    jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
     return False
   return True
@@ -57,18 +59,15 @@ def state_specs(cohorts: int) -> State:
 
 
 def make_mesh(count: int | None) -> Mesh | None:
-  """Makes a mesh of `count` devices, None of all; no mesh of a single one.
-
-  Several processes need all of their devices.
-  """
-  goal = target.current()
-  devices = goal.devices
+  """Makes a mesh of `count` devices, None of all; no mesh of a single one."""
+  platform = target.current().platform
+  devices = target.current().devices
   count = len(devices) if count is None else count
   if not 1 <= count <= len(devices):
-    more = f", or let a CPU count as more with --cpu_devices={count}"
+    split = f", or let a CPU count as more with --cpu_devices={count}"
     raise UserError(
-      f"system.devices={count}: there are {len(devices)} ({goal.platform});"
-      f" leave it None to use all{more if goal.platform == 'cpu' else ''}"
+      f"system.devices={count}: there are {len(devices)} ({platform});"
+      f" leave it None to use all{split if platform == 'cpu' else ''}"
     )
   if jax.process_count() > 1 and count < len(devices):
     raise UserError(
@@ -109,7 +108,6 @@ def over_devices(
   """Maps a function over devices, each with its part of the clients.
 
   `into` and `out` are specs of arguments and result, prefixes of their trees.
-  With a mesh the function may use collectives over AXIS.
   """
   if mesh is None:
     return function

@@ -1,8 +1,7 @@
 """Simulated faults: dropped clients, stragglers, an unavailable server.
 
-Faults are drawn before training, for all clients and rounds. Whether a client
-is dropped or slow depends on the seed, the round and the client's number; not
-on devices, chunks, other clients or other faults.
+Faults are drawn before training. Whether a client is dropped or slow depends on
+the seed, the round and the client's number alone.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from jax import Array
 
 from splitjax.methods.method import Method
 
-DROPOUT, STRAGGLER = 0, 1
+DROPOUT, STRAGGLER = range(2)
 """Numbers folded into the key of the faults, for what is drawn for a client."""
 
 _STREAM = 0xFA0175
@@ -35,10 +34,8 @@ class Faults:
   straggler_share: float = 0.5
   #: share of the rounds in which the server is unavailable for training. The
   #: seed chooses exactly round(server_down R) of the R rounds (SuperSFL, Table
-  #: III). Clients with an exit then train their half alone. Clients that need
-  #: the server do not participate. DFL's clients hold the whole network but
-  #: need the server too; other clients with the whole network train as usual.
-  #: Download and aggregation still take place.
+  #: III). Clients with an exit then train their half alone; others do not take
+  #: part if they need it (`Method.needs_server`). Means are still taken.
   server_down: float = 0.0
 
   @property
@@ -79,18 +76,19 @@ def draw_faults(
     over = jax.vmap(jax.vmap(strikes, (None, 0)), (0, None))
     return np.asarray(jax.jit(over)(jnp.arange(clients), jnp.arange(rounds)))
 
-  dropped, share, down = None, None, None
+  table = NO_FAULTS
   if faults.dropout:
-    dropped = draw(DROPOUT, faults.dropout)
+    table = table._replace(dropped=draw(DROPOUT, faults.dropout))
   if faults.straggler:
     slow = draw(STRAGGLER, faults.straggler)
     share = np.where(slow, faults.straggler_share, 1.0).astype(np.float32)
+    table = table._replace(share=share)
   if faults.server_down:
     order = np.random.default_rng([seed, _STREAM]).permutation(rounds)
-    away = np.zeros(rounds, bool)
-    away[order[: round(faults.server_down * rounds)]] = True
-    down = np.broadcast_to(away, (clients, rounds)).copy()
-  return FaultTable(dropped=dropped, share=share, server_down=down)
+    down = np.zeros((clients, rounds), bool)
+    down[:, order[: round(faults.server_down * rounds)]] = True
+    table = table._replace(server_down=down)
+  return table
 
 
 class Struck(NamedTuple):
@@ -105,10 +103,7 @@ class Struck(NamedTuple):
 def strike(
   table: FaultTable, method: Method, round: Array, number: Array, active: Array
 ) -> Struck:
-  """Finds the faults of a client, `active` [] if it was sampled.
-
-  A client that needs the server does not participate while that is down.
-  """
+  """Finds the faults of a client, `active` [] if it was sampled."""
   if not table.possible:
     return Struck(active=active)
   # A kind that cannot occur is None in the table, and stays so.
@@ -124,10 +119,7 @@ def strike(
 
 
 def truncated(real: Array, share: Array | None) -> Array:
-  """Makes padding of all but the `share` of real steps, rounded up.
-
-  `real` [T, B] bool may have steps of padding between real ones.
-  """
+  """Pads all but the `share` of the real steps [T, B], rounded up."""
   if share is None:
     return real
   taken = real.any(axis=1)

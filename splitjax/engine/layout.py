@@ -10,10 +10,7 @@ from splitjax.fleet.fleets import Fleet
 
 
 class CohortShape(NamedTuple):
-  """Clients of one depth, stacked on a leading axis of this `width`.
-
-  Padding, behind them, makes all devices hold equally many.
-  """
+  """Clients of one depth, stacked; padding behind them fills the devices."""
 
   depth: int  #: K, their cut
   size: int  #: without padding
@@ -39,10 +36,7 @@ class Layout(NamedTuple):
     return self.participants < self.size
 
   def computed(self, cohort: CohortShape) -> int:
-    """Counts the clients of a cohort that a round computes, min(N_c, P).
-
-    The number is the same in every round, because shapes are static.
-    """
+    """Counts the clients of a cohort that any round computes, min(N_c, P)."""
     return min(cohort.size, self.participants)
 
 

@@ -1,9 +1,8 @@
 """How clients and server work together in a round.
 
-  parallel    every client has its own copy of the server;
+  parallel    every client has its own copy of the server (`visit`);
   sequential  one server takes the clients' batches in turns;
-  relay       the same, with one client half that is handed from client to
-              client;
+  relay       the same, with one client half that is handed on;
   merged      one server takes the batches of all clients in each step.
 
 A loop of your own is an entry of TOPOLOGIES that a method names by `topology`.
@@ -232,7 +231,7 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   fine = finite((crowd.server_half.net, crowd.server_half.memory))
 
   def upload(client_round, client, context, tally, failed):
-    counts = client_round.visit.active & ~failed & fine
+    counts = client_round.visit.struck.active & ~failed & fine
     counts &= finite((client.net, client.memory, tally.losses))
     pair = Pair(half=client, copy=crowd.server_half)
     return client_round.upload(pair, context, tally, counts)

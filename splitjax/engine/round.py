@@ -36,7 +36,7 @@ from splitjax.types import (
   UserError,
 )
 
-ROUND, TUNE, FAULT = 0, 1, 2
+ROUND, TUNE, FAULT = range(3)
 """Numbers folded into the run's key, one for each purpose of random draws."""
 
 SAMPLE, CLIENTS = range(2)
@@ -45,30 +45,29 @@ from which the clients' keys are derived."""
 
 
 class Sample(NamedTuple):
-  """The n clients of a cohort that a round computes.
+  """The n clients of a cohort that a round computes."""
 
-  A slot beyond the cohort's end is padding.
-  """
-
-  slots: Array | None  #: [n] their places; None: all places in order
+  #: [n] their rows in the cohort, padded with its width; None: all in order
+  slots: Array | None
   active: Array  #: [n] bool, whether they participate
 
 
 def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
   """Makes the state before the first round from the initial network `full`."""
-  clients, held = [], NO_BLOCKS
+  clients = []
+  shared = NO_BLOCKS
   for cohort in layout.cohorts:
     part = network.prefix(
       method.backbone, full, cohort.depth, with_exit=method.exits
     )
-    held = Net(params=held.params | part.params, stats=held.stats | part.stats)
+    shared = Net(shared.params | part.params, shared.stats | part.stats)
     client = method.first_client(part, layout.size)
     clients.append(trees.repeat(client, cohort.width))
-  server = method.first_server(full, held, layout.size)
+  server = method.first_server(full, shared, layout.size)
   outer: Any = ()
   if method.outer is not None:
-    shared = {name for name in held.params if not is_exit(name)}
-    if shared <= server.net.params.keys():
+    blocks = {name for name in shared.params if not is_exit(name)}
+    if blocks <= server.net.params.keys():
       raise UserError(
         "mean_optimizer: clients and server share their parameters, so the"
         " mean is not one over clients alone; leave mean_optimizer.name None"
@@ -98,9 +97,8 @@ def run_round(
 ) -> tuple[State, Metrics]:
   """Runs a round; the state is donated.
 
-  In a parallel round every client has its own copy of the server and trains on
-  the device that holds it; devices exchange only sums over clients. Clients
-  move between devices if few of many are sampled. A round with one server uses
+  Clients train on the device that holds them; devices exchange only sums over
+  clients, and clients if few of many are sampled. A round with one server uses
   one device and clients of one depth, because its loop over clients cannot
   index trees of different shapes.
 
@@ -161,10 +159,7 @@ def _one_of(count: int, what: str) -> None:
 def sample(
   layout: Layout, key: Array, numbers: Sequence[Array]
 ) -> tuple[Sample, ...]:
-  """Samples P of all N clients uniformly, without replacement.
-
-  `numbers` are those of each cohort's clients, [N] int32 with padding last.
-  """
+  """Samples P of all N clients; `numbers` [N] are each cohort's, padded."""
   if not layout.partial:
     everyone = [jnp.ones(cohort.size, bool) for cohort in layout.cohorts]
     return tuple(map(_all_places, layout.cohorts, everyone))
@@ -173,15 +168,15 @@ def sample(
   rank = jax.random.permutation(key, layout.size)
   samples = []
   for cohort, number in zip(layout.cohorts, numbers, strict=True):
-    place = rank[number[: cohort.size]]
-    active = place < layout.participants
+    position = rank[number[: cohort.size]]
+    active = position < layout.participants
     most = layout.computed(cohort)
     extra = -most % (layout.devices * (cohort.chunk or 1))
     if most + extra >= cohort.width:  # whole chunks on all devices: no fewer
       samples.append(_all_places(cohort, active))
       continue
     # Gather the first of them.
-    chosen = jnp.argsort(place)[:most]
+    chosen = jnp.argsort(position)[:most]
     beyond = jnp.full(extra, cohort.width, chosen.dtype)
     slots = jnp.concatenate([chosen, beyond])
     on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
@@ -226,7 +221,8 @@ def train_cohorts(
   visits = with_draws(method, plans[0], common.key, visits)
   loop = loop_of(method)
 
-  trained, reports = [], []
+  trained = []
+  reports = []
   for plan, cohort, visit in zip(plans, layout.cohorts, visits, strict=True):
     # A device that trains a single client at a time skips padding clients.
     skips = cohort.chunk == 1 and cohort.width > cohort.size
@@ -264,18 +260,18 @@ def aggregate(
   state: State,
   clients: tuple[Client, ...],
   counted: tuple[Array, ...],
-  shares: dict[str, Any],
+  shares: nets.Shares,
 ) -> tuple[State, Array]:
   """Ends a round: the means over clients, then `Method.merge`.
 
   A mean is, block by block, the total of the clients' shares by their weights;
-  a block of which nobody has a share stays. A mean of sound updates is sound,
-  but a step of the server on it may overflow, and then its network stays.
-
-  Returns:
-    The next state, and whether the server's steps were finite, [] bool.
+  a block of which nobody has a share stays. If a step of the server on means
+  overflows, its network stays. Returns the next state, and whether all such
+  steps were finite, [] bool.
   """
-  old, outer, sound = state.server, state.outer, jnp.bool_(True)
+  old = state.server
+  outer = state.outer
+  sound = jnp.bool_(True)
   if method.outer is not None:
     outer, shares = method.outer.step(outer, old, shares)
   server = old._replace(

@@ -64,8 +64,7 @@ class Schedule(NamedTuple):
 def fold(key: Array, *paths: Sequence[int | Array]) -> Array:
   """Folds the numbers of each path into a key, one after another -> [L] keys.
 
-  One loop serves all paths: the compiler makes a random generator for every
-  separate `fold_in`.
+  In one loop: the compiler makes a generator for every separate `fold_in`.
   """
   longest = max(map(len, paths))
   numbers = [[*path, *[_END] * (longest - len(path))] for path in paths]
@@ -90,8 +89,7 @@ def draw(
 ) -> Draws:
   """Makes the draws of a client of `size` samples from its key in this round.
 
-  `views` is V, `width` is S, `epochs` has E of each stage; 0 for one that is
-  computed once.
+  `views` is V, `width` S, `epochs` has E of each stage, 0 if it has no steps.
   """
   paths: list[tuple[int, ...]] = [(RECEIVE,), (SEND,)]
   counts = list[int]()  # of the paths of each kind

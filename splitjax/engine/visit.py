@@ -33,8 +33,7 @@ SMALL = 2**14
 """Largest leaf that `finite` joins with other leaves."""
 
 LARGEST = 1e30
-"""Absolute values that sum to this count as infinite: a weighted sum over
-clients might overflow."""
+"""The largest sum of absolute values that a sum over clients may hold."""
 
 
 class Common(NamedTuple):
@@ -58,11 +57,6 @@ class Visit(NamedTuple):
   #: Those of its ClientRound, if its steps are taken one by one.
   schedules: tuple[Schedule | None, ...] = ()
 
-  @property
-  def active(self) -> Array:
-    """[] bool, whether the client participates."""
-    return self.struck.active
-
 
 class Pair(NamedTuple):
   """A client's half, and the copy or the part of a server beside it."""
@@ -85,7 +79,7 @@ class Report(NamedTuple):
   From `masked` on as in Metrics; [] of a client, by number [N] in a sum.
   """
 
-  shares: dict[str, Any]  #: of means over clients, by name
+  shares: nets.Shares  #: of means over clients, by name
   losses: dict[str, Array]  #: name -> [] mean over the steps that have it
   with_loss: dict[str, Array]  #: name -> [] 1 if the client has it and counts
   wire: wire.Ledger  #: message name -> [] bytes
@@ -130,7 +124,8 @@ class Group(NamedTuple):
 
   def total(self, visits: Visit, reports: Report) -> Report:
     """Adds up the reports of clients; some entries are by client number."""
-    zeros, number = jnp.zeros(self.layout.size), visits.shard.number
+    number = visits.shard.number
+    zeros = jnp.zeros(self.layout.size)
     by_number = {
       name: zeros.at[number].add(getattr(reports, name))
       for name in ("masked", "bytes", "steps", "alone")
@@ -141,10 +136,10 @@ class Group(NamedTuple):
 def with_draws(
   method: Method, plan: BatchPlan, key: Array, visits: tuple[Visit, ...]
 ) -> tuple[Visit, ...]:
-  """Makes the draws of all cohorts' clients at once, from the round's key.
+  """Makes the draws of all clients, from the round's key.
 
-  The random generator's kernels, if compiled for each cohort, took a tenth of a
-  round's compile time.
+  At once, because the generator's kernels, if compiled for each cohort, took a
+  tenth of a round's compile time.
   """
   epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
   width = max(visit.shard.rows.shape[-1] for visit in visits)
@@ -171,7 +166,7 @@ def run(
   """Runs a client's round with its own copy of the server.
 
   A client whose update is not finite is masked: it stays as it was, and its
-  shares weigh nothing. Returns what `ClientRound.upload` does.
+  shares weigh nothing. Returns it, whether it counts, and its report.
   """
   client_round = ClientRound(method, plan, common, visit)
   pair, context, tally = client_round.download()
@@ -180,7 +175,7 @@ def run(
     tally = nets.add(tally, of_stage)
   # All that outlives the round must be finite: not the optimiser's slots.
   lasting = [(half.net, half.memory) for half in pair]
-  counts = visit.active & finite((lasting, tally.losses))
+  counts = visit.struck.active & finite((lasting, tally.losses))
   client, counts, report = client_round.upload(pair, context, tally, counts)
   weight = client_round.weight(pair.half, counts)
   theta = method.copies(pair.copy, context, weight)
@@ -200,7 +195,12 @@ def parallel(group: Group) -> Trained:
   )
 
   def together(visits):
-    clients, counts, reports = map_clients(of_client, visits)
+    if len(visits.sampled) > 1:
+      clients, counts, reports = jax.vmap(of_client)(visits)
+    else:  # not vmapped, its conditions compute one branch only
+      single = of_client(trees.take(visits, 0))
+      stacked = jax.tree.map(lambda x: jnp.asarray(x)[None], single)
+      clients, counts, reports = stacked
     return (clients, counts), group.total(visits, reports)
 
   chunk = group.cohort.chunk or group.clients
@@ -223,22 +223,10 @@ def parallel(group: Group) -> Trained:
   return (clients, counts.reshape(group.clients)), sums
 
 
-def map_clients(function: Callable, visits: Visit) -> Tree:
-  """Maps a function of one client over n clients."""
-  if len(visits.sampled) > 1:
-    return jax.vmap(function)(visits)
-  # Not vmapped, its conditions compute one branch only.
-  single = function(trees.take(visits, 0))
-  return jax.tree.map(lambda x: jnp.asarray(x)[None], single)
-
-
 class ClientRound:
   """A client in a round, while the round is traced.
 
-  Attributes:
-    samples: the client's data.
-    draws: its keys, and the orders of its samples.
-    schedules: the steps of each stage; None for one that is computed once.
+  `schedules` are the steps of each stage, None for one that is computed once.
   """
 
   def __init__(
@@ -373,9 +361,7 @@ class ClientRound:
     tally = tally._replace(wire=nets.add(tally.wire, uploaded))
     return client, counts, self.report(shares, tally, counts)
 
-  def report(
-    self, shares: dict[str, Any], tally: Tally, counts: Array
-  ) -> Report:
+  def report(self, shares: nets.Shares, tally: Tally, counts: Array) -> Report:
     """Reports what the client sent, and its losses if it `counts`."""
     struck = self.visit.struck
     participates = struck.active.astype(float)

@@ -23,8 +23,7 @@ from splitjax.fleet.resources import (
 from splitjax.methods import METHODS, task_losses
 from splitjax.methods.fedavg import FedBN
 from splitjax.methods.method import Method
-from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.outer import Outer
+from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.models import BACKBONES, sizes
 from splitjax.models.build import cut
 from splitjax.models.layers import Norm, Style
@@ -95,7 +94,7 @@ def make_network(config: Config, facts: dict) -> Network:
     config.seed,
     participants=config.participants_per_round,
     power=config.system.client_power,
-    given=devices["depth"],
+    cuts=devices["depth"],
   )
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
   hardware = Devices(profiles, _rates(config))

@@ -58,8 +58,8 @@ def supersfl(
   """
   memory = np.array(devices.profiles.memory)
   latency = np.array(devices.profiles.latency)
-  near = (latency.max() - latency) / (np.ptp(latency) + eps)
-  depth = np.floor(alpha * memory) + np.floor(beta * near)
+  speed = (latency.max() - latency) / (np.ptp(latency) + eps)
+  depth = np.floor(alpha * memory) + np.floor(beta * speed)
   depth = np.clip(depth, 1, backbone.length - 1).astype(int)
   return in_levels(depth, backbone.cuts, levels)
 
@@ -96,21 +96,21 @@ class CutTable(NamedTuple):
   """What a sample costs at each of the network's K cuts, as arrays [K].
 
   Attributes:
-    near: FLOPs of a forward pass at the client.
-    far: FLOPs of a forward pass at the server.
+    client: FLOPs of a forward pass at the client.
+    server: FLOPs of a forward pass at the server.
     size: bytes of the features, in one direction.
   """
 
-  near: ndarray
-  far: ndarray
+  client: ndarray
+  server: ndarray
   size: ndarray
 
 
 def cut_table(backbone: Backbone) -> CutTable:
   """Makes the CutTable of a network."""
   flops = [sizes.flops_of_cut(backbone, k) for k in backbone.cuts]
-  near, far = np.array(flops).T
-  return CutTable(near=near, far=far, size=feature_bytes(backbone))
+  client, server = np.array(flops).T
+  return CutTable(client=client, server=server, size=feature_bytes(backbone))
 
 
 def feature_bytes(backbone: Backbone) -> ndarray:
@@ -130,16 +130,16 @@ def cut_costs(
 ) -> ndarray:
   """Computes the costs [..., K]: alpha T / |T| + (1 - alpha) E / |E|.
 
-  T is the time that a training sample takes at each cut, 3 (near / compute +
-  far / server) + 2 size / bandwidth; a backward pass costs as much as two
-  forward passes. E is the energy that the client spends on the sample. The
-  norms are taken over the cuts. `compute` [..., 1] is in GFLOP/s, `bandwidth`
-  [..., 1] in Mbit/s; `rates` has the server's computing power, and the watts
-  that a client draws.
+  T is the time that a training sample takes at each cut, 3 (client / compute +
+  server / P) + 2 size / bandwidth, with the server's power P; a backward pass
+  costs as much as two forward passes. E is the energy that the client spends on
+  the sample. The norms are taken over the cuts. `compute` [..., 1] is in
+  GFLOP/s, `bandwidth` [..., 1] in Mbit/s; `rates` has P, and the watts that a
+  client draws.
   """
-  busy = 3 * table.near / (1e9 * compute)
+  busy = 3 * table.client / (1e9 * compute)
   sent = 2 * 8 * table.size / (1e6 * bandwidth)
-  time = busy + sent + 3 * table.far / (1e9 * rates.server)
+  time = busy + sent + 3 * table.server / (1e9 * rates.server)
   energy = rates.watts * busy + rates.radio_watts * sent
 
   def scaled(x):
@@ -164,8 +164,8 @@ def in_levels(
       f"fleet.allocation.levels={levels}: the network has {len(cuts)} cuts"
       f" {cuts} (backbone.depths)"
     )
-  places = np.linspace(0, len(cuts) - 1, levels).round().astype(int)
-  used = np.array(cuts)[places]
+  rows = np.linspace(0, len(cuts) - 1, levels).round().astype(int)
+  used = np.array(cuts)[rows]
   below = np.searchsorted(used, depth, side="right") - 1
   return used[np.maximum(below, 0)]
 

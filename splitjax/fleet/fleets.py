@@ -87,7 +87,7 @@ def assign_depths(
   *,
   participants: int | None = None,
   power: tuple[float, ...] | None = None,
-  given: Sequence[int] | np.ndarray | None = None,
+  cuts: Sequence[int] | np.ndarray | None = None,
 ) -> Fleet:
   """Makes a fleet of clients, each at one of the depths.
 
@@ -98,14 +98,14 @@ def assign_depths(
     participants: clients sampled per round; None for all.
     power: P_C of each depth, shallowest first. None: a geometric series from 10
       (shallowest) to 40, or 10 if there is only one depth.
-    given: [N] the depth of each client; None: `even_depths`.
+    cuts: [N] the depth of each client; None: `even_depths`.
 
   Raises:
     UserError: the numbers of clients, participants or powers do not fit.
   """
   depths = tuple(sorted(set(depths)))
-  if given is None:
-    given = even_depths(num_clients, depths, seed)
+  if cuts is None:
+    cuts = even_depths(num_clients, depths, seed)
   if participants is not None and not 1 <= participants <= num_clients:
     raise UserError(
       f"participants_per_round={participants} must lie in 1..{num_clients}"
@@ -119,16 +119,16 @@ def assign_depths(
       f" {len(depths)} split depths {depths}: give one for each"
     )
   # One cohort for each depth that clients have.
-  kind = np.searchsorted(depths, given)
+  kind = np.searchsorted(depths, cuts)
   cohorts = []
   for k, depth in enumerate(depths):
     ids = np.flatnonzero(kind == k)
     if ids.size:
       cohorts.append(Cohort(depth, tuple(ids.tolist())))
   return Fleet(
-    tuple(cohorts),
-    tuple(power[k] for k in kind),
-    num_clients if participants is None else participants,
+    cohorts=tuple(cohorts),
+    power=tuple(power[k] for k in kind),
+    participants=num_clients if participants is None else participants,
   )
 
 
@@ -181,8 +181,8 @@ def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:
     fleet.cohorts, chunks, slots(fleet), strict=True
   ):
     if chunk is not None:
-      each = -(-count // devices)
-      chunk = -(-each // -(-each // chunk))
+      of_device = -(-count // devices)
+      chunk = -(-of_device // -(-of_device // chunk))
     lot = devices * (chunk or 1)
     cohorts.append(
       dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)

@@ -42,13 +42,14 @@ def random(spec: QueueSpec, round: int) -> np.ndarray:
   `round` counts from 0. Returns [Q] int32 client numbers, as all orders do; Q
   is the sum of spec.steps.
   """
-  rng, left = np.random.default_rng([spec.seed, 0x0DE8, round]), spec.steps + 0
+  rng = np.random.default_rng([spec.seed, 0x0DE8, round])
+  remaining = spec.steps + 0
   order = []
-  while (waiting := np.flatnonzero(left)).size:
-    client = rng.choice(waiting)
-    count = min(spec.turn, left[client])
+  while remaining.any():
+    client = rng.choice(np.flatnonzero(remaining))
+    count = min(spec.turn, remaining[client])
     order += [client] * count
-    left[client] -= count
+    remaining[client] -= count
   return np.array(order, np.int32)
 
 
@@ -76,8 +77,8 @@ def cyclic(spec: QueueSpec, round: int, *, reverse: bool = False) -> np.ndarray:
   for number in range(cycles):
     backward = reverse and (round * cycles + number) % 2
     cycle = forward[::-1] if backward else forward
-    left = spec.steps[cycle] - number * spec.turn
-    order.append(np.repeat(cycle, np.clip(left, 0, spec.turn)))
+    remaining = spec.steps[cycle] - number * spec.turn
+    order.append(np.repeat(cycle, np.clip(remaining, 0, spec.turn)))
   return np.concatenate(order).astype(np.int32)
 
 
@@ -103,7 +104,8 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
   """
   if not name.startswith("cyclic"):
     return None
-  labels, rank = np.unique(spec.label), _rank(spec)
+  labels = np.unique(spec.label)
+  rank = _rank(spec)
   position = np.full(classes, NO_TURN)
   position[labels[rank[labels].argsort()]] = np.arange(len(labels))
   return position.tolist()
@@ -163,25 +165,26 @@ def with_service_order(
   its samples, in a tie the lowest. `shard` is that of all clients [N, ...],
   with padding clients last.
   """
-  number, real = np.asarray(shard.number), _real(shard)
+  number = np.asarray(shard.number)
+  real = _real(shard)
   group = method.group(np.asarray(shard.counts)[real])
   cuts = method.cuts(fleet)
   if cuts is not None:
     group = np.searchsorted(method.backbone.cuts, cuts)
   if group is not None:
-    place = np.searchsorted(number[real], number)
-    shard = shard._replace(group=jnp.asarray(group[place], np.int32))
+    row = np.searchsorted(number[real], number)
+    shard = shard._replace(group=jnp.asarray(group[row], np.int32))
   if method.topology not in IN_TURN:
     return shard
   spec = queue_spec(shard, plan, turn, seed, groups)
   # A client with fewer steps takes the first ones of every epoch.
-  epochs, width = plan.epochs, plan.steps
+  shape = (plan.epochs, plan.steps)
   if plan.limit is not None:  # all take equally many, without gaps
-    epochs, width = 1, plan.limit
-  table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
+    shape = (1, plan.limit)
+  table = np.full((len(number), rounds, *shape), NO_TURN, np.int32)
   positions = step_positions(spec, order, rounds)
   for client, of_client in zip(real, positions, strict=True):
-    steps = of_client.reshape(rounds, epochs, -1)
+    steps = of_client.reshape(rounds, shape[0], -1)
     table[client, :, :, : steps.shape[-1]] = steps
   flat = jnp.asarray(table.reshape(len(number), rounds, -1))
   return shard._replace(service_order=flat)

@@ -83,7 +83,7 @@ def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
     rng = np.random.default_rng([seed, _STREAM, i])
     low, high = bounds
     drawn.append(tuple(map(float, rng.uniform(low, high, num_clients))))
-  return Profiles(*drawn)
+  return Profiles._make(drawn)
 
 
 def read_profiles(
@@ -96,19 +96,20 @@ def read_profiles(
   Raises:
     UserError: the file is missing, a line is invalid, or a client has no line.
   """
-  found: dict[int, tuple[float, ...]] = {}
-  for place, line in _lines(path, names):
-    client, values = _entry(place, line, num_clients)
-    if client in found:
-      raise UserError(f"{place}: client {client} occurs twice")
-    found[client] = values
-  missing = sorted(set(range(num_clients)) - found.keys())
+  table: dict[int, tuple[float, ...]] = {}
+  for location, line in _lines(path, names):
+    client, values = _entry(location, line, num_clients)
+    if client in table:
+      raise UserError(f"{location}: client {client} occurs twice")
+    table[client] = values
+  missing = sorted(set(range(num_clients)) - table.keys())
   if missing:
     raise UserError(
       f"fleet.profiles={path}: client {missing[0]} has no line; give one for"
       f" each of the {num_clients} clients (num_clients)"
     )
-  return Profiles(*zip(*(found[n] for n in range(num_clients)), strict=True))
+  rows = [table[number] for number in range(num_clients)]
+  return Profiles._make(zip(*rows, strict=True))
 
 
 def _lines(
@@ -118,14 +119,15 @@ def _lines(
 
   Empty lines are skipped, and names are replaced by clients' numbers.
   """
-  where, wanted = f"fleet.profiles={path}", ",".join(HEADER)
+  field = f"fleet.profiles={path}"
+  wanted = ",".join(HEADER)
   try:
     text = expanded(path).read_bytes().decode("utf-8-sig")
     lines_read = csv.reader(io.StringIO(text, newline=""))
     rows = [[cell.strip() for cell in line] for line in lines_read]
   except (OSError, UnicodeDecodeError, csv.Error) as error:
     raise UserError(
-      f"{where} cannot be read ({error}): give the path of a CSV file with the"
+      f"{field} cannot be read ({error}): give the path of a CSV file with the"
       f" header {wanted}"
     ) from None
   header = rows[0] if rows else []
@@ -133,38 +135,38 @@ def _lines(
   if header != [*HEADER] and not by_name:
     raise UserError(
       one_line(
-        f"{where}, line 1 must be the header {wanted}, not {','.join(header)!r}"
+        f"{field}, line 1 must be the header {wanted}, not {','.join(header)!r}"
       )
     )
   numbers = {name: str(n) for n, name in enumerate(names)}
   lines = []
   for number, line in enumerate(rows[1:], start=2):
-    place = f"{where}, line {number}"
+    location = f"{field}, line {number}"
     if not any(line):
       continue
     if len(line) != len(HEADER):
       raise UserError(
         one_line(
-          f"{place} must have the {len(HEADER)} fields {wanted}, not"
+          f"{location} must have the {len(HEADER)} fields {wanted}, not"
           f" {','.join(line)!r}"
         )
       )
     if by_name and line[0] not in numbers:
       raise UserError(
-        f"{place}: no client is called {line[0]!r}: --mode=describe lists the"
-        " names"
+        f"{location}: no client is called {line[0]!r}: --mode=describe lists"
+        " the names"
       )
-    lines.append((place, [numbers[line[0]], *line[1:]] if by_name else line))
+    lines.append((location, [numbers[line[0]], *line[1:]] if by_name else line))
   return lines
 
 
 def _entry(
-  where: str, row: Sequence[str], num_clients: int
+  location: str, row: Sequence[str], num_clients: int
 ) -> tuple[int, tuple[float, ...]]:
   """Reads one line of a file of profiles: the client and its resources."""
   if row[0] not in map(str, range(num_clients)):
     raise UserError(
-      f"{where}: client {row[0]!r:.40} must be one of 0..{num_clients - 1}"
+      f"{location}: client {row[0]!r:.40} must be one of 0..{num_clients - 1}"
     )
   values = []
   for name, cell in zip(HEADER[1:], row[1:], strict=True):
@@ -174,6 +176,8 @@ def _entry(
       value = math.nan
     bounds = LATENCY if name == "latency" else RESOURCE
     if value not in bounds:
-      raise UserError(f"{where}: {name} {cell!r:.40} must be a number {bounds}")
+      raise UserError(
+        f"{location}: {name} {cell!r:.40} must be a number {bounds}"
+      )
     values.append(value)
   return int(row[0]), tuple(values)

@@ -2,9 +2,8 @@
 
 To add a method: write one file in this folder and add one line to METHODS. The
 contract tests then run it, and a config can name it; the fields of the class
-are its options. `method` has the contract, `whole` and `split` what clients
-with the whole network and with a prefix of it do, `personal` what some methods
-add.
+are its options. `method` has the contract, `fedavg` and `split` what clients
+with the whole network and with a prefix of it do.
 
 >>> import functools, splitjax
 >>> splitgp = splitjax.METHODS["splitgp"]
@@ -18,26 +17,28 @@ import functools
 from collections.abc import Callable
 
 from splitjax.methods.dfl import DFL
-from splitjax.methods.fedala import FedALA
-from splitjax.methods.fedamp import FedAMP
-from splitjax.methods.fedavg import FedAvg, FedBN, FedProx, Local, WholeNetwork
-from splitjax.methods.fedfomo import FedFomo
+from splitjax.methods.fedavg import (
+  FedAvg,
+  FedBN,
+  FedProx,
+  Local,
+  Scaffold,
+  WholeNetwork,
+)
 from splitjax.methods.fedpac import FedPAC
 from splitjax.methods.harmony import Harmony
 from splitjax.methods.hydra import Hydra
-from splitjax.methods.merge_sfl import MergeSFL
 from splitjax.methods.method import Method, is_body, is_head
-from splitjax.methods.moon import MOON
+from splitjax.methods.mixing import FedALA, FedAMP, FedFomo
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.partial_sharing import FedBABU, FedPer, FedRep
-from splitjax.methods.per_fedavg import PerFedAvg
 from splitjax.methods.personal import Adapting, Blended, FineTuning
-from splitjax.methods.personal_networks import Ditto, PFedMe
+from splitjax.methods.personal_networks import Ditto, PerFedAvg, PFedMe
 from splitjax.methods.pgfedsplit import PGFedSplit
-from splitjax.methods.prototypes import FedGH, FedProto
-from splitjax.methods.scaffold import Scaffold
+from splitjax.methods.prototypes import MOON, FedGH, FedProto
 from splitjax.methods.split import MultiExit, Split, SplitGP
 from splitjax.methods.splitfed import (
+  MergeSFL,
   MultiHead,
   SplitFedV1,
   SplitFedV2,

@@ -2,9 +2,9 @@
 
 Samikwa, Di Maio and Braun, IEEE Transactions on Machine Learning in
 Communications and Networking, 2024. Every client has its own copy of the
-server's part, so that training across a cut equals training the whole network,
-wherever the cut is (SplitFed v1 equals FedAvg). A client therefore trains the
-whole network here, and its cut decides messages, time and energy alone.
+server's part, so that training across a cut equals training the whole network
+(SplitFed v1 equals FedAvg). A client therefore trains the whole network here,
+and its cut decides messages, time and energy alone.
 """
 
 import math
@@ -37,17 +37,16 @@ class Clusters(NamedTuple):
 class DFL(Unaveraged):
   """Clients take their cheapest cut, and run FedAvg within their cluster.
 
-  The cuts are the backbone's; `allocation.cut_costs` computes their costs on
-  the clients' devices. A prefix goes down in the first round and after each
-  aggregation, and up when the server forms clusters or averages networks.
+  `allocation.cut_costs` computes the cuts' costs on the clients' devices. A
+  prefix goes down in the first round and after each aggregation, and up when
+  the server forms clusters or averages networks.
   """
 
   alpha: Annotated[float, PROBABILITY] = 0.5  #: of time; energy: 1 - alpha
-  #: rounds without aggregation before clients are clustered; 3 in the authors'
-  #: code. 0: a cluster of all clients from the first round.
+  #: rounds without aggregation before clients are clustered, 3 in the authors'
+  #: code; 0: one cluster
   warmup: Annotated[int, NOT_NEGATIVE] = 3
-  #: clients whose networks are at most this far apart (1 - CKA) are in one
-  #: cluster, directly or through others; 0.3 in the authors' code
+  #: the largest distance (1 - CKA) within a cluster; 0.3 in the authors' code
   eps: Annotated[float, NOT_NEGATIVE] = 0.3
   #: of every client; with warmup=0 this is SplitFed v1. None: the cheapest.
   cut: int | None = None
@@ -66,7 +65,7 @@ class DFL(Unaveraged):
     count = fleet.num_clients
     if self.cut is not None:
       return np.full(count, self.cut)
-    alike = Devices(Profiles(*[(1.0,) * count] * 4), RATES)
+    alike = Devices(Profiles._make([(1.0,) * count] * 4), RATES)
     devices = fleet.hardware or alike
     return allocation.cheapest_cuts(devices, self.backbone, self.alpha)
 
@@ -79,9 +78,9 @@ class DFL(Unaveraged):
     return super().first_server(full, part, size)._replace(memory=nobody)
 
   def receive(self, client, server, samples, round, key):
-    place = samples.shard.group  # of its cut among the backbone's
-    prefix = self.prefix_bytes()[place]
-    features = jnp.asarray(allocation.feature_bytes(self.backbone))[place]
+    cut = samples.shard.group  # its row among the backbone's cuts
+    prefix = self.prefix_bytes()[cut]
+    features = jnp.asarray(allocation.feature_bytes(self.backbone))[cut]
     used = (round == 0) | (round > self.warmup)
     wire.record("down/prefix", jnp.where(used, prefix, 0.0))
     half, copy, _ = super().receive(client, server, samples, round, key)
@@ -103,8 +102,8 @@ class DFL(Unaveraged):
     prefix, _ = context
     used = copy.memory.rounds + 1 >= self.warmup
     wire.record("up/prefix", jnp.where(used, prefix, 0.0))
-    kept, shares = super().send(half, copy, context, samples, weight, key)
-    return kept._replace(memory=weight), shares
+    client, shares = super().send(half, copy, context, samples, weight, key)
+    return client._replace(memory=weight), shares
 
   def merge(self, server, shares, clients, counted):
     """Forms the clusters at the end of the warmup, then averages in each."""
@@ -126,9 +125,9 @@ class DFL(Unaveraged):
     total = weights.sum(axis=1)
     weights /= jnp.where(total > 0, total, 1.0)[:, None]
     gets = (total > 0) & (rounds > self.warmup)
-    before = nets.select(real, self.sends)
-    after = trees.where(gets, nets.combine(weights, before), before)
-    net = trees.put_window(client.net, 0, nets.join(after, real))
+    sent = nets.select(real, self.sends)
+    means = trees.where(gets, nets.combine(weights, sent), sent)
+    net = trees.put_window(client.net, 0, nets.join(means, real))
     memory = Clusters(cluster=cluster, rounds=rounds)
     return server._replace(memory=memory), (client._replace(net=net),)
 
@@ -144,9 +143,8 @@ def similarity(params: Tree) -> Array:
   """Computes how similar clients' networks are, by linear CKA, [N, N].
 
   For single centred columns x and y it is <x, y>^2 / (|x| |y|)^2. Here x and y
-  are the flattened kernels that two clients have in the same layer of `params`
-  [N, ...]; the result is the mean over layers. Biases, scales, class token and
-  positions are not compared.
+  are two clients' flattened kernels of a layer of `params` [N, ...]; the result
+  is the mean over layers. Other leaves are not compared.
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   layers = [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
@@ -161,13 +159,13 @@ def similarity(params: Tree) -> Array:
   return total / len(layers)
 
 
-def clusters(near: Array) -> Array:
-  """Maps near [N, N] bool, directly or via others, to Clusters.cluster [N].
+def clusters(close: Array) -> Array:
+  """Numbers clients by cluster, [N]: `close` [N, N] bool, also via others.
 
   This is DBSCAN with a minimum cluster size of 1, as in the authors' code.
   """
-  count = len(near)
-  reach = near | jnp.eye(count, dtype=bool)
+  count = len(close)
+  reach = close | jnp.eye(count, dtype=bool)
   for _ in range(max(1, math.ceil(math.log2(count)))):
     reach = jnp.matmul(reach.astype(float), reach.astype(float)) > 0
   return reach.argmax(axis=1).astype(jnp.int32)

@@ -1,17 +1,20 @@
-"""Clients that hold the whole network: FedAvg, Local, FedBN, FedProx.
+"""Clients that hold the whole network: FedAvg and what is close to it.
 
-`WholeNetwork` is federated averaging of a loss that a method may change.
+`WholeNetwork` is federated averaging of a loss that a method may change; Local,
+FedBN and FedProx differ from FedAvg in a line or two, SCAFFOLD by control
+variates, which correct the drift of local steps.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from splitjax import trees, wire
 from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods import nets
 from splitjax.methods.method import (
-  Batches,
   Blocks,
   Choice,
   Losses,
@@ -25,6 +28,7 @@ from splitjax.types import (
   Batch,
   Client,
   Half,
+  Net,
   Passes,
   Row,
   Server,
@@ -55,16 +59,11 @@ class WholeNetwork(Method):
     return loss, ({"client": loss}, stats)
 
   def gradients(
-    self,
-    half: Half,
-    context: Tree,
-    batch: Batch,
-    moves: Choice | None = None,
+    self, half: Half, context: Tree, batch: Batch, moves: Choice | None = None
   ) -> tuple[Blocks, Blocks, Losses]:
     """Differentiates the loss in the blocks that `moves` names; None: in all.
 
-    Returns:
-      Gradients and new statistics of these blocks, and the losses to report.
+    Returns their gradients and new statistics, and the losses to report.
     """
     params = half.net.params
     moving = {n: x for n, x in params.items() if moves is None or moves(n)}
@@ -78,15 +77,7 @@ class WholeNetwork(Method):
   def step(self, half, copy, context, batches, key):
     return self.step_in(None, half, copy, context, batches, key)
 
-  def step_in(
-    self,
-    moves: Choice | None,
-    half: Half,
-    copy: Half,
-    context: Tree,
-    batches: Batches,
-    key: Array,
-  ) -> tuple[Half, Half, Losses]:
+  def step_in(self, moves, half, copy, context, batches, key):
     """Descends the loss in the blocks that `moves` names; None: in all."""
     (batch,) = batches
     grads, stats, losses = self.gradients(half, context, batch, moves)
@@ -108,8 +99,7 @@ class Unaveraged(WholeNetwork):
 
   def send(self, half, copy, context, samples, weight, key):
     self.exchange("up", half.net)
-    kept = Client(net=half.net, memory=half.memory)
-    return kept, {}
+    return Client(net=half.net, memory=half.memory), {}
 
 
 @pytree
@@ -118,17 +108,10 @@ class FedAvg(FineTuning, Blended, WholeNetwork):
 
   With lam it is SplitGP's baseline "personalized FL" (Mansour et al., Three
   Approaches for Personalization, 2020); SplitGP states no lam.
-  at_server adds a row " at the server": of the same network, but clients send
-  every sample to it (SplitGP eq. 29, Figure 5).
-
-  Example:
-    >>> import splitjax
-    >>> from splitjax.methods.optimizer import Optimizer
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> FedAvg(backbone=net, optimizer=Optimizer(lr=0.05)).answers
-    ('client',)
   """
 
+  #: whether there is a row of the same network at the server, to which clients
+  #: send every sample (SplitGP eq. 29, Figure 5)
   at_server: bool = False
 
   @property
@@ -141,8 +124,7 @@ class FedAvg(FineTuning, Blended, WholeNetwork):
 class Local(WholeNetwork):
   """Every client trains by itself; nothing is sent or averaged.
 
-  No mean corrects a step that was too large: without normalisation a network
-  may need `optimizer.clip` or a lower learning rate (docs/methods.md).
+  No mean corrects a step that was too large: it may need `optimizer.clip`.
   """
 
   def keeps(self, path):
@@ -153,8 +135,7 @@ class Local(WholeNetwork):
 class FedBN(WholeNetwork):
   """Clients keep batch normalisation (Li et al., ICLR 2021, Algorithm 1).
 
-  It is FedAvg with batch_norm=local, as a method that a config can compare with
-  others that average normalisation; refused for a network without it.
+  It is FedAvg with batch_norm=local, beside methods that average normalisation.
   """
 
   def keeps(self, path):
@@ -166,8 +147,7 @@ class FedProx(FineTuning, WholeNetwork):
   """Clients descend F_n(w) + mu / 2 |w - w0|^2 (Li et al., MLSys 2020, eq. 2).
 
   w0 is the network that the client received. The paper tunes mu in 0.001..1 for
-  each data set; the default is ours. The reported loss is F_n alone, without
-  the proximal term.
+  each data set; the default is ours. The reported loss is F_n alone.
   """
 
   mu: Annotated[float, NOT_NEGATIVE] = 0.01
@@ -185,3 +165,76 @@ def squared_distance(a, b):
   """Computes |a - b|^2 over all leaves."""
   gaps = jax.tree.map(lambda x, y: jnp.sum((x - y) ** 2), a, b)
   return sum(jax.tree.leaves(gaps))
+
+
+class ServerControl(NamedTuple):
+  """The server's memory: c, by block, and N, [] float."""
+
+  control: dict[str, Tree]
+  clients: jax.Array
+
+
+@pytree
+class Scaffold(WholeNetwork):
+  """Local SGD y_i <- y_i - eta_l (g_i(y_i) + c - c_i) (eq. 3), then means.
+
+  Then c_i+ = c_i - c + (x - y_i) / (K eta_l) (eq. 4, option II), x <- the mean
+  of the y_i, and c <- c + |S|/N times the mean of c_i+ - c_i (eq. 5). Under
+  plain SGD c_i+ is the mean of the K gradients g_i(y_i). It is computed as this
+  mean, because with momentum, weight decay or a clip, which the paper does not
+  use, (x - y_i) / (K eta_l) would not be a gradient. c and c_i begin at 0. What
+  clients do not send has no c_i.
+
+  The paper's means are uniform (mean="uniform"); its eta_g is
+  mean_optimizer.lr with mean_optimizer.name=fedavgm and beta1=0, else 1, as in
+  its experiments. Reference: Karimireddy et al., ICML 2020, Algorithm 1.
+  """
+
+  def first_client(self, net, size):
+    zeros = trees.zeros(net.params)
+    return super().first_client(net, size)._replace(memory=zeros)
+
+  def first_server(self, full, part, size):
+    zeros = trees.zeros(part.params)
+    memory = ServerControl(control=zeros, clients=jnp.asarray(size, float))
+    return super().first_server(full, part, size)._replace(memory=memory)
+
+  def receive(self, client, server, samples, round, key):
+    c = server.memory.control
+    c_i = client.memory
+    wire.send_tree("down/control_variate", self.sent(c))
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    # In the round, memory sums g_i(y_i) over the K steps.
+    total = nets.Share(total=trees.zeros(c_i), weight=jnp.zeros(()))
+    context = c_i, jax.tree.map(jnp.subtract, c, c_i)
+    return half._replace(memory=total), copy, context
+
+  def step(self, half, copy, context, batches, key):
+    _, correction = context
+    grads, stats, losses = self.gradients(half, (), *batches)
+    total = trees.add(half.memory, nets.Share(total=grads, weight=jnp.ones(())))
+    grads = trees.add(grads, correction)
+    half = self.optimizer.step(half, grads, stats)
+    return half._replace(memory=total), copy, losses
+
+  def send(self, half, copy, context, samples, weight, key):
+    c_i, _ = context
+    mean = self.sent(half.memory.mean(c_i))
+    after = nets.join(mean, Net(params=c_i, stats={})).params
+    change = jax.tree.map(jnp.subtract, after, c_i)
+    wire.send_tree("up/control_variate", self.sent(change))
+    half = half._replace(memory=after)
+    client, shares = super().send(half, copy, context, samples, weight, key)
+    shares["change"] = nets.share(change, weight)
+    shares["participants"] = jnp.where(weight > 0, 1.0, 0.0)
+    return client, shares
+
+  def merge(self, server, shares, clients, counted):
+    c, size = server.memory
+    part = shares["participants"] / size  # 0 where nobody takes part
+    change = trees.scale(part, shares["change"].mean(c))
+    memory = server.memory._replace(control=trees.add(c, change))
+    return server._replace(memory=memory), clients
+
+  def sent(self, control):  # what of a control variate travels
+    return nets.select(Net(params=control, stats={}), self.sends)

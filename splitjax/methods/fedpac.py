@@ -38,9 +38,6 @@ class FedPAC(Aligned):
   In the first round the body descends CE alone. A class without a global
   prototype has the client's own in its place. Bodies are averaged. The next
   head of client i is sum_j a_ij head_j with a_i from `head_weights`.
-
-  Attributes:
-    lam: weight of the alignment; 1 in the authors' code.
   """
 
   #: epochs of the head in each round; the body's are local_epochs
@@ -59,7 +56,7 @@ class FedPAC(Aligned):
     return super().first_client(net, size)._replace(memory=memory)
 
   def receive(self, client, server, samples, round, key):
-    mean, known = server.memory
+    mean, present = server.memory
     half, copy, _ = super().receive(client, server, samples, round, key)
     # Its statistics, and v = (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n.
     mu, square, count = prototypes.class_stats(self.backbone, half.net, samples)
@@ -67,9 +64,9 @@ class FedPAC(Aligned):
     pi = count / n
     h = pi[:, None] * mu
     v = ((pi * square).sum() - jnp.square(h).sum()) / n
-    mean = jnp.where(known[:, None], mean, mu)
-    known = (known | (count > 0)) & (round > 0)
-    anchors = Prototypes(mean=mean, known=known)
+    mean = jnp.where(present[:, None], mean, mu)
+    present = (present | (count > 0)) & (round > 0)
+    anchors = Prototypes(mean=mean, present=present)
     return half._replace(memory=Estimates(h=h, v=v)), copy, anchors
 
   def stages(self):
@@ -81,19 +78,19 @@ class FedPAC(Aligned):
   def head_step(self, half, copy, context, batches, key):
     """Descends CE alone in the head, at the body's learning rate.
 
-    The authors' code has 0.1, beside 0.01 to 0.02 for the body; papers that
-    compare with FedPAC name one rate for all.
+    The authors' code has 0.1 here; papers that compare name one rate for all.
     """
     return self.step_in(is_head, half, copy, None, batches, key)
 
   def send(self, half, copy, context, samples, weight, key):
-    held = (samples.shard.counts > 0).sum()
-    wire.record("up/statistics", 4 * (half.memory.h.shape[1] * held + 1))
+    classes = (samples.shard.counts > 0).sum()
+    wire.record("up/statistics", 4 * (half.memory.h.shape[1] * classes + 1))
     return super().send(half, copy, context, samples, weight, key)
 
   def merge(self, server, shares, clients, counted):
     server, (cohort,) = super().merge(server, shares, clients, counted)
-    (on,), heads = counted, cohort.net.params["head"]
+    (on,) = counted
+    heads = cohort.net.params["head"]
     weights = head_weights(cohort.memory.h, cohort.memory.v, on)
     mixed = nets.combine(weights, heads)
     params = cohort.net.params | {"head": trees.where(on, mixed, heads)}
@@ -105,9 +102,8 @@ def head_weights(h: Array, v: Array, on: Array) -> Array:
   """Computes the weights [N, N] by which clients combine heads (eq. 10-11).
 
   Row i is a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l]
-  = <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. A client whose
-  quadratic program has no finite solution keeps its own head, and so does one
-  that is not `on` [N].
+  = <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. A client keeps its
+  head if it is not `on` [N] or has no finite solution.
   """
   flat = h.reshape(len(h), -1)
   finite = on & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)

@@ -22,7 +22,7 @@ from splitjax.methods.personal import Adapting, Blended
 from splitjax.methods.split import Front, Split
 from splitjax.models import network
 from splitjax.parameters import pytree
-from splitjax.types import Batch, Half, Net, Passes, Row, Tree
+from splitjax.types import Batch, Half, Net, Passes, Row
 from splitjax.wire import Form
 
 
@@ -79,7 +79,7 @@ class Harmony(Adapting, Blended, Split):
   def __post_init__(self):
     super().__post_init__()
     if isinstance(self.csa_weight, float) and self.csa_weight == 0:
-      object.__setattr__(self, "csa_weight", None)
+      object.__setattr__(self, "csa_weight", None)  # another program
 
   @property
   def aligned(self) -> bool:
@@ -133,7 +133,8 @@ class Harmony(Adapting, Blended, Split):
     # The embedding goes down. Client: l_S with its private labels; gradients at
     # head and embedding go up (U-shape).
     e = self.cross("down/embeddings", trunk.output, b1)
-    loss, d_head, d_e = self.head_pass(copy.net, e, b1)
+    head = self.back(copy.net, e, self.backbone.length, b1)
+    d_head, d_e = head.pull(jnp.asarray(1 - self.gamma, head.output.dtype))
     d_e = self.cross("up/embedding_gradient", d_e, b1)
     wire.send_tree("up/head_gradient", d_head)
     if self.optimizer.clip is not None:
@@ -143,13 +144,14 @@ class Harmony(Adapting, Blended, Split):
     # Server: the features' gradient, of l_S alone, goes down. Its step.
     grads, dz = trunk.pull(d_e)
     dz = self.cross("down/feature_gradient", dz, b1)
-    reported, passed = {"server": loss}, None
+    reported = {"server": head.output}
+    passed = None
     if self.aligned:
       reported["csa"] = alignment.loss
       grads, _ = trunk.pull(d_e + alignment.late)
       grads = nets.add(alignment.early, grads)
       passed = alignment.passed | {"head": jnp.bool_(True)}
-    grads["head"] = d_head
+    grads |= d_head
     # Running statistics are those of the late view.
     copy = self.optimizer.at_server.step(copy, grads, trunk.stats, passed)
 
@@ -219,8 +221,8 @@ class Harmony(Adapting, Blended, Split):
     if not self.both:
       grads = views.pull(late.pull(dz, weight))
       return self.optimizer.step(half, grads, late.stats), late.loss
-    slope, early = jax.value_and_grad(self.local_loss), views.early
-    loss, at_early = slope(early.params, early, b2)
+    slope = jax.value_and_grad(self.local_loss)
+    loss, at_early = slope(views.early.params, views.early, b2)
     weight = weight / 2
     grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
     half = self.optimizer.step(half, grads, late.stats)
@@ -240,10 +242,10 @@ class Harmony(Adapting, Blended, Split):
     depth = self.depth(net)
     cuts = [cut for cut in self.backbone.cuts if cut <= depth]
     cuts = cuts if self.stochastic_depth else [depth]
-    drawn = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
-    k = jnp.array(cuts, jnp.int32)[drawn]
-    how = {"train": True, "real": batch.real, "key": batch.key, "last": k}
-    return k, network.taps(self.backbone, net, batch.image, cuts, **how)
+    row = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
+    k = jnp.array(cuts, jnp.int32)[row]
+    mode = {"train": True, "real": batch.real, "key": batch.key, "last": k}
+    return k, network.taps(self.backbone, net, batch.image, cuts, **mode)
 
   # Section 3.5: supervision that keeps labels private.
 
@@ -253,12 +255,12 @@ class Harmony(Adapting, Blended, Split):
     """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
     k, taps = self.early_taps(early, b2, key)
     taps = wire.send_chosen(self.wire, "up/features", taps, k, b2)
-    same = wire.send_match(b1.label == b2.label, b1.real)
-    how = {"train": True, "real": b2.real, "key": b2.key}
+    match = wire.send_match(b1.label == b2.label, b1.real)
+    mode = {"train": True, "real": b2.real, "key": b2.key}
 
     def trunk(params):  # z_S' = theta_{K + 1 : -1}(z_C') (eq. 6)
       net = theta._replace(params=params)
-      e, _, passed = network.inject(self.backbone, net, taps, k, **how)
+      e, _, passed = network.inject(self.backbone, net, taps, k, **mode)
       return e.reshape(len(e), -1), passed
 
     names = self.backbone.names(min(taps))
@@ -266,30 +268,16 @@ class Harmony(Adapting, Blended, Split):
     e, pull, passed = jax.vjp(trunk, params, has_aux=True)
     slope = jax.value_and_grad(csa, (0, 1))
     options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
-    loss, at_both = slope(e, late, same, b1.real, **options)
+    loss, at_both = slope(e, late, match, b1.real, **options)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
     (d_theta,) = pull(d_early)
     return Alignment(loss=loss, late=d_late, early=d_theta, passed=passed)
-
-  def head_pass(
-    self, theta: Net, e: Array, batch: Batch
-  ) -> tuple[Array, Tree, Array]:
-    """The task's loss of embeddings -> l_S, (1 - gamma) times d_head, d_e."""
-
-    def task(head, e):
-      net = Net({"head": head}, {"head": theta.stats["head"]})
-      logits, _ = network.run_batch(self.backbone, net, e, ("head",), batch)
-      return self.backbone.mean_loss(logits, batch.label, batch.real)
-
-    loss, pull = jax.vjp(task, theta.params["head"], e)
-    d_head, d_e = pull(jnp.asarray(1 - self.gamma, loss.dtype))
-    return loss, d_head, d_e
 
 
 def csa(
   early: Array,
   late: Array,
-  same: Array,
+  match: Array,
   real: Array,
   *,
   margin: Array | float = 1.0,
@@ -299,14 +287,14 @@ def csa(
 
   mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 } (eq. 7; the pair
   loss of Motiian et al. 2017), where d_i = ||z'_i - z''_i|| for `early` z' and
-  `late` z'' [B, D], I is `same` [B] bool and m the margin. If not `normalize`,
+  `late` z'' [B, D], I is `match` [B] bool and m the margin. If not `normalize`,
   embeddings need a smaller weight and a larger margin, because their squared
   distance dominates the loss.
   """
-  early, late = early.astype(float), late.astype(float)
+  early, late = (x.astype(float) for x in (early, late))
   if normalize:
-    early, late = losses.unit(early), losses.unit(late)
+    early, late = map(losses.unit, (early, late))
   d = losses.distance(early, late)
   pull = 0.5 * jnp.square(d)
   push = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
-  return losses.masked_mean(jnp.where(same, pull, push), real)
+  return losses.masked_mean(jnp.where(match, pull, push), real)

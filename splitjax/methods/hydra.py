@@ -18,17 +18,10 @@ from splitjax.types import Half, UserError
 class Hydra(SplitFedV2):
   """SplitFed v2 with a head, part-2b, for every group of clients.
 
-  In every round each head starts as a copy of the common head, with slots of
-  its own. A visit trains part-1, the shared part-2a and the head of the
-  client's group. The round ends with the mean of the heads. With one group this
-  is SplitFed v2. A client sends its label counts when it first takes part.
-
-  Example:
-    >>> import numpy as np
-    >>> from splitjax.sandbox import small
-    >>> method = small(Hydra, superclasses=((0, 1), (2, 3))).method
-    >>> method.group(np.array([[5, 1, 0, 0], [0, 0, 2, 1], [0, 3, 2, 0]]))
-    array([0, 1, 0], dtype=int32)
+  In every round each head starts as a copy of the common head. A visit trains
+  part-1, the shared part-2a and the head of the client's group. The round ends
+  with the mean of the heads. With one group this is SplitFed v2. A client sends
+  its label counts when it first takes part.
   """
 
   #: K2, part-2b is blocks[K2:] and the head; None: the head alone
@@ -36,24 +29,25 @@ class Hydra(SplitFedV2):
   #: G, the number of groups; None: one group per class, or per entry of
   #: superclasses
   groups: int | None = None
-  #: the classes of each group. A class may be in no group, but not in two.
-  #: None: group g has class g, or all classes if G is 1.
+  #: the classes of each group, disjoint. None: group g has class g, or all
+  #: classes if G is 1.
   superclasses: tuple[tuple[int, ...], ...] | None = None
-  #: "balanced": equally large groups (Algorithm 2), which trains some heads
-  #: with clients of other superclasses if these have unequal numbers of
-  #: clients. "most": the group that most of a client's samples belong to, so
-  #: that groups may be unequal or empty, like the teams of the public code.
+  #: "balanced": equally large groups (Algorithm 2), some with clients of other
+  #: superclasses. "most": the group that most of a client's samples belong to,
+  #: so that groups may be unequal or empty, like the teams of the public code.
   assign: Literal["balanced", "most"] = "balanced"
 
   def __post_init__(self):
     super().__post_init__()
-    cut, deepest = self.second_cut, self.backbone.cuts[-1]
+    cut = self.second_cut
+    deepest = self.backbone.cuts[-1]
     if cut is not None and not deepest <= cut <= self.backbone.length:
       raise UserError(
         f"second_cut={cut} must be in {deepest}..{self.backbone.length}, a"
         " block from the cut on"
       )
-    lists, classes = self.group_classes, self.backbone.classes
+    lists = self.group_classes
+    classes = self.backbone.classes
     if self.groups not in (None, len(lists)):
       raise UserError(
         f"groups={self.groups} must be {len(lists)}, the number of superclasses"
@@ -111,13 +105,14 @@ class Hydra(SplitFedV2):
     return shared._replace(memory=trees.put(server_half.memory, context, head))
 
   def copies(self, copy, context, weight):
-    whole = nets.add(copy._replace(memory=()), mean_head(copy.memory))
-    return super().copies(whole, context, weight)
+    server_half = nets.add(copy._replace(memory=()), mean_head(copy.memory))
+    return super().copies(server_half, context, weight)
 
   def parted(self, server: Half) -> tuple[Half, Half]:
     """Parts a server into part-2a and part-2b, without memory."""
-    names, cut = self.backbone.names(), self.second_cut
-    of_head = (*names[len(names) if cut is None else cut :], "head")
+    names = self.backbone.names()
+    cut = len(names) if self.second_cut is None else self.second_cut
+    of_head = (*names[cut:], "head")
     shared = [name for name in server.net.params if name not in of_head]
 
     def part(names):
@@ -131,11 +126,7 @@ class Hydra(SplitFedV2):
 
 
 def mean_head(heads: Half) -> Half:
-  """Averages the heads [G, ...] that were trained in this round.
-
-  Those of groups without a participant hold the old value and are left out.
-  With full participation this is Hydra's mean.
-  """
+  """Averages the heads [G, ...] of groups with a participant."""
   shares = trees.total(jax.vmap(nets.shares)(heads.net, heads.touched))
   common = trees.take(heads, 0)
   net = nets.means(shares, common.net)

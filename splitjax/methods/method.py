@@ -16,8 +16,7 @@ from jax import Array
 from splitjax import wire
 from splitjax.data.feed import Samples
 from splitjax.methods import nets
-from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.outer import Outer
+from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.models import network
 from splitjax.models.network import Backbone
 from splitjax.parameters import pytree
@@ -57,14 +56,14 @@ class Method:
   `stages`, `weight`, `send` and `copies`; and, after the sums over clients,
   `merge`. With one server `copies` is called once, for that server, and `lend`
   and `take_back` are around each client's turn. `predict` answers.
-  With `local_norm` clients keep their batch normalisation, parameters and
-  running statistics (FedBN); servers always average theirs.
   """
 
   backbone: Backbone
   optimizer: Optimizer  #: of both sides
   channels: Wire = Wire()  #: the config's forms of features and gradients
   outer: Outer | None = None  #: of a round's means; None: taken as they are
+  #: whether clients keep their batch normalisation, parameters and running
+  #: statistics (FedBN); servers always average theirs
   local_norm: bool = False
   #: weight of a client in means: "size", its number of samples; "uniform", 1
   mean: Literal["size", "uniform"] = "size"
@@ -129,10 +128,7 @@ class Method:
     return 0.0
 
   def cuts(self, fleet: Any) -> np.ndarray | None:
-    """The depths [N] at which clients are cut that simulate both sides.
-
-    Time and energy are of these cuts; Shard.group has their indices.
-    """
+    """The depths [N] whose costs clients have that simulate both sides."""
     return None
 
   # Before the first round.
@@ -211,25 +207,22 @@ class Method:
     samples: Samples,
     weight: Array,
     key: Array,
-  ) -> tuple[Client, dict[str, Any]]:
-    """Ends a client's round -> what it keeps, {name: its shares}.
+  ) -> tuple[Client, nets.Shares]:
+    """Ends a client's round -> what it keeps, its shares of sums over clients.
 
-    The shares add up over clients; `weight` is 0 if they must not count. Two
-    names are reserved: "common" has a Net of shares whose mean is the next
-    `server.common`, and "theta" is added by the round, from `copies`.
+    `weight` is 0 if they must not count. The mean of "common", a Net of shares,
+    is the next `server.common`; the round adds "theta", from `copies`.
     """
     self.exchange("up", half.net)
     sent = nets.select(half.net, self.sends)
-    kept = nets.select(half.net, self.keeps)
-    shares = {nets.COMMON: nets.shares(sent, weight)}
-    return Client(net=kept, memory=half.memory), shares
+    client = Client(nets.select(half.net, self.keeps), half.memory)
+    return client, {nets.COMMON: nets.shares(sent, weight)}
 
   def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
     A block that no features passed is left out: it would hold the mean back.
-    Where one server trains with all clients, it is the only copy, and `context`
-    is ().
+    Where one server serves all clients, it is the copy, and `context` is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)
     return nets.shares(copy.net, weights)
@@ -239,15 +232,14 @@ class Method:
   def merge(
     self,
     server: Server,
-    shares: dict[str, Any],
+    shares: nets.Shares,
     clients: tuple[Client, ...],
     counted: tuple[Array, ...],
   ) -> tuple[Server, tuple[Client, ...]]:
     """Makes the next server, and the clients of all cohorts [N, ...].
 
-    `server` has the new means already: of the copies in `net`, of what clients
-    sent in `common`. `counted` [N] bool of each cohort tells which clients have
-    updates in the sums of `shares`.
+    `server` has the new means already. `counted` [N] bool of each cohort tells
+    whose shares are in the sums of `shares`.
     """
     return server, clients
 
@@ -278,8 +270,8 @@ class Method:
     """The logits [P, B, C] of a cohort's paths, for a method with `pick`."""
 
     def path(client):
-      net, rest = self.model(client, server), self.part_two(client, server)
-      return self.predict(net, rest, image).server.astype(float)
+      parts = self.model(client, server), self.part_two(client, server)
+      return self.predict(*parts, image).server.astype(float)
 
     return jax.lax.map(path, clients)
 

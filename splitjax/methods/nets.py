@@ -1,4 +1,10 @@
-"""Networks as dicts of blocks: joined, shared out among clients, averaged."""
+"""Networks as dicts of blocks: joined, shared out among clients, averaged.
+
+The mean of a block begins with `shares`: of each client, in `Method.send` and
+`Method.copies`, its weight times its leaves, and its weight. The round adds the
+shares up, over all clients, chunks, cohorts and devices that have the block.
+Then `means` divides (`engine.round.aggregate`).
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,8 +15,12 @@ from jax import Array
 
 from splitjax.types import Net, Tree, UserError
 
-COMMON, THETA = "common", "theta"
-"""Names of a round's shares: their means are Server.common and Server.net."""
+COMMON = "common"
+THETA = "theta"
+"""Names of the shares whose means are Server.common and Server.net."""
+
+Shares = dict[str, Tree]
+"""Name -> a client's share of a sum over clients, or that sum."""
 
 
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
@@ -23,23 +33,25 @@ def select(net: Net, wanted: Callable[[str], bool]) -> Net:
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     return leaf if wanted(name) else None
 
-  return Net(*(jax.tree_util.tree_map_with_path(choose, part) for part in net))
+  return Net._make(
+    jax.tree_util.tree_map_with_path(choose, part) for part in net
+  )
 
 
-def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
-  """Maps each block of `net`, with the others' blocks of its name or None."""
+def map_blocks(function: Callable[..., Any], net: Net, *nets: Net) -> Net:
+  """Maps each block of `net`, with those of its name in `nets`, or None."""
 
-  def of_part(part, *rest):
+  def of_part(part, *parts):
     return {
-      name: function(tree, *(blocks.get(name) for blocks in rest))
+      name: function(tree, *(blocks.get(name) for blocks in parts))
       for name, tree in part.items()
     }
 
-  return Net(*map(of_part, net, *others))
+  return Net._make(map(of_part, net, *nets))
 
 
-def join(kept: Net, common: Net) -> Net:
-  """Completes the blocks of `kept`: a leaf that is None comes from `common`."""
+def join(partial: Net, common: Net) -> Net:
+  """Completes `partial`: a leaf that is None comes from `common`."""
 
   def missing(leaf):
     return leaf is None
@@ -52,7 +64,7 @@ def join(kept: Net, common: Net) -> Net:
       tree = jax.tree.map(leaf_of, tree, means, is_leaf=missing)
     return tree
 
-  net = map_blocks(fill, kept, common)
+  net = map_blocks(fill, partial, common)
   for path, leaf in jax.tree_util.tree_leaves_with_path(net, is_leaf=missing):
     if leaf is None:
       name = jax.tree_util.keystr(path[1:], simple=True, separator="/")
@@ -66,11 +78,11 @@ def join(kept: Net, common: Net) -> Net:
 class Share(NamedTuple):
   """A client's share of a weighted mean; `add` adds shares up over clients.
 
-  The total is weight times the client's leaves. A weight is [] float, 0 for a
-  client that does not count, or [L] for L means with totals [L, ...].
+  A weight is [] float, 0 for a client that does not count, or [L] for L means
+  with totals [L, ...].
   """
 
-  total: Tree
+  total: Tree  #: weight times the client's leaves
   weight: Array
 
   def mean(self, old: Tree) -> Tree:
@@ -80,7 +92,7 @@ class Share(NamedTuple):
     some = self.weight > 0
     weight = jnp.where(some, self.weight, 1.0)
     return jax.tree.map(
-      lambda total, kept: jnp.where(some, total / weight, kept), self.total, old
+      lambda total, leaf: jnp.where(some, total / weight, leaf), self.total, old
     )
 
 
@@ -98,12 +110,7 @@ def share(tree: Tree, weight: Array) -> Share:
 
 
 def means(shared: Net, old: Net) -> Net:
-  """Averages block by block; one of which nobody has a share stays `old`.
-
-  `shared` has the Shares that `shares` made of each client in `Method.send` and
-  `Method.copies`, added up over the clients, cohorts and devices that have the
-  block. `engine.round.aggregate` calls this.
-  """
+  """Averages `shared` sums by block; one of which nobody has a share stays."""
   return map_blocks(
     lambda tree, share: tree if share is None else share.mean(tree), old, shared
   )

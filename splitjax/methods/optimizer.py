@@ -11,28 +11,26 @@
 >>> splitjax.Config.from_dict(c).optimizer.schedule
 'linear'
 >>> del splitjax.OPTIMIZERS["lion"], splitjax.SCHEDULES["linear"]
+
+FedAvgM (Hsu, Qi and Brown, 2019), FedAdam and FedYogi (Reddi et al., Adaptive
+Federated Optimization, ICLR 2021, Algorithm 2) are the server's step on a
+round's mean update.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
-from splitjax import trees
-from splitjax.fields import (
-  COUNT,
-  NOT_NEGATIVE,
-  POSITIVE,
-  SHARE,
-  Bounds,
-  unknown,
-)
+from splitjax import fields, trees
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
+from splitjax.methods import nets
 from splitjax.parameters import STATIC, pytree
-from splitjax.types import Half, Net, Tree, UserError
+from splitjax.types import NO_BLOCKS, Half, Net, Server, Tree, UserError
 
 
 def _beta(momentum: Any) -> Any:
@@ -43,8 +41,6 @@ OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
   "sgd": lambda m: optax.identity() if m is None else optax.trace(m),
   "adam": lambda m: optax.scale_by_adam(_beta(m)),
   "adamw": lambda m: optax.scale_by_adam(_beta(m)),
-  "adamax": lambda m: optax.scale_by_adamax(_beta(m)),
-  "nadam": lambda m: optax.scale_by_adam(_beta(m), nesterov=True),
 }
 """Name -> (momentum or None) -> optax transformation, without learning rate and
 weight decay. Add your own before a config names it."""
@@ -89,13 +85,10 @@ class Optimizer:
   lr: Annotated[float, POSITIVE]
   #: decay of SGD's buffer, beta_1 of Adam's relatives; None: neither
   momentum: Annotated[float | None, SHARE] = 0.9
-  #: times the parameter, added to the gradient, or, for DECOUPLED rules, to the
-  #: step; None: none
+  #: times the parameter, added to the gradient, of DECOUPLED rules to the step
   weight_decay: Annotated[float | None, NOT_NEGATIVE] = None
-  #: learning rate of the server's side; None: lr
-  server_lr: Annotated[float | None, POSITIVE] = None
-  #: largest norm of a side's gradient over all its blocks, before weight decay
-  #: is added; None: no limit
+  server_lr: Annotated[float | None, POSITIVE] = None  #: of its side; None: lr
+  #: largest norm of a side's gradient, before weight decay; None: no limit
   clip: Annotated[float | None, POSITIVE] = None
   name: str = "sgd"  #: key of OPTIMIZERS
   #: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds` R;
@@ -108,19 +101,15 @@ class Optimizer:
   warmup: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   decay: Annotated[float, Bounds(above=0, below=1), STATIC] = 0.993
   every: Annotated[int, COUNT] = 1
-  #: the smallest learning rate, at most lr; for the server's side it is
-  #: multiplied by server_lr / lr
+  #: the smallest learning rate, at most lr; server_lr / lr of it at the server
   floor: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   offset: Annotated[float, POSITIVE, STATIC] = 1.0
 
   def __post_init__(self) -> None:
-    for field, registry in (
-      ("name", OPTIMIZERS),
-      ("schedule", SCHEDULES),
-    ):
+    for field, registry in (("name", OPTIMIZERS), ("schedule", SCHEDULES)):
       value = getattr(self, field)
       if value not in registry:
-        raise UserError(unknown(field, value, registry, "name"))
+        raise UserError(fields.unknown(field, value, registry, "name"))
 
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""
@@ -178,14 +167,16 @@ class Optimizer:
     """
     if self.clip is not None:
       grads = clipped(grads, self.clip, passed)
-    params, slots = dict(half.net.params), dict(half.slots)
+    params = dict(half.net.params)
+    slots = dict(half.slots)
     for name, grad in grads.items():
       update, slot = self.rule.update(grad, slots[name], params[name])
       moved = optax.apply_updates(params[name], update), slot
       if passed is not None:
         moved = trees.where(passed[name], moved, (params[name], slots[name]))
       params[name], slots[name] = moved
-    net, touched = Net(params, half.net.stats | stats), half.touched
+    net = Net(params=params, stats=half.net.stats | stats)
+    touched = half.touched
     if touched.params:  # a copy's other blocks are left out of their means
       moves = dict(touched.params)
       for name in grads:
@@ -213,3 +204,106 @@ def clipped(
   squares = [jnp.sum(x * x) for x in jax.tree.leaves(counted)]
   norm = jnp.sqrt(sum(squares, jnp.zeros(())))
   return trees.scale(limit / jnp.maximum(norm, limit), grads)
+
+
+class Moments(NamedTuple):
+  """The state of a block, in the form of w."""
+
+  m: Tree
+  v: Tree = ()  #: of FedAdam and FedYogi
+
+
+class Slots(NamedTuple):
+  """State between rounds, block name -> Moments."""
+
+  common: dict[str, Tree]  #: w is Server.common, the mean of what clients send
+  net: dict[str, Tree]  #: w is Server.net, if it is a mean over clients
+
+
+@pytree
+class Outer:
+  """A server optimiser for the pseudo-gradient g = w - mean.
+
+  fedavgm: m <- beta1 m + g, w <- w - lr m.
+  fedadam and fedyogi: m <- beta1 m + (1 - beta1) g, w <- w - lr m / (sqrt(v) +
+  tau), from v = tau^2 on, without bias correction (optax's Adam and Yogi
+  correct it, Algorithm 2 does not). In fedadam v <- beta2 v + (1 - beta2) g^2,
+  in fedyogi v <- v - (1 - beta2) g^2 sign(v - g^2).
+
+  It moves means over clients, not running statistics. A block that no
+  participant updated takes no step: neither momentum nor moments move.
+  """
+
+  name: Literal["fedavgm", "fedadam", "fedyogi"]
+  #: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01, ours, for the others,
+  #: which Reddi et al. tune
+  lr: Annotated[float | None, POSITIVE] = None
+  beta1: Annotated[float, SHARE] = 0.9
+  beta2: Annotated[float, SHARE] = 0.99
+  tau: Annotated[float, POSITIVE] = 1e-3
+
+  def start(self, server: Server, *, topology: str) -> Slots:
+    """Makes the state before the first round.
+
+    One server that all clients train is no mean over clients, and neither is
+    what a relay hands from client to client.
+    """
+    common = {} if topology == "relay" else server.common.params
+    net = server.net.params if topology == "parallel" else {}
+    sent = {n: self._start(w) for n, w in common.items() if jax.tree.leaves(w)}
+    return Slots(common=sent, net={n: self._start(w) for n, w in net.items()})
+
+  def step(
+    self, slots: Slots, server: Server, shares: nets.Shares
+  ) -> tuple[Slots, nets.Shares]:
+    """Replaces the means of a round's shares by the optimiser's next w.
+
+    `server` is that before the round.
+    """
+    sent = shares.get(nets.COMMON, NO_BLOCKS)
+    common, sent = self._part(slots.common, server.common, sent)
+    net, theta = self._part(slots.net, server.net, shares[nets.THETA])
+    shares = shares | {nets.COMMON: sent, nets.THETA: theta}
+    return Slots(common=common, net=net), shares
+
+  def _part(
+    self, slots: dict[str, Tree], net: Net, shares: Net
+  ) -> tuple[dict[str, Tree], Net]:
+    """Moves the blocks that have a share and a slot -> slots, shares."""
+    moved = dict(shares.params)
+    for name in [name for name in slots if name in moved]:
+      # One server for each task (MultiHead): weights [tasks].
+      step = jax.vmap(self._step) if moved[name].weight.ndim else self._step
+      slot, moved[name] = step(slots[name], net.params[name], moved[name])
+      slots = slots | {name: slot}
+    return slots, shares._replace(params=moved)
+
+  def _start(self, w: Tree) -> Moments:
+    v = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
+    return Moments(m=trees.zeros(w), v=() if self.name == "fedavgm" else v)
+
+  def _step(
+    self, slot: Moments, w: Tree, share: nets.Share
+  ) -> tuple[Moments, nets.Share]:
+    """Moves a block; returns its slot, and a share whose mean is the next w."""
+    momentum = self.name == "fedavgm"
+    part = 1.0 if momentum else 1 - self.beta1
+    rate = (1.0 if momentum else 0.01) if self.lr is None else self.lr
+
+    def second(v, g):
+      square = jnp.square(g)
+      if self.name == "fedyogi":
+        return v - (1 - self.beta2) * square * jnp.sign(v - square)
+      return self.beta2 * v + (1 - self.beta2) * square
+
+    grad = jax.tree.map(jnp.subtract, w, share.mean(w))
+    m = jax.tree.map(lambda m, g: self.beta1 * m + part * g, slot.m, grad)
+    moved = Moments(m=m)
+    direction = m
+    if not momentum:
+      v = jax.tree.map(second, slot.v, grad)
+      moved = Moments(m=m, v=v)
+      direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), m, v)
+    stepped = trees.add(w, trees.scale(-rate, direction))
+    slot, w = trees.where(share.weight > 0, (moved, stepped), (slot, w))
+    return slot, share._replace(total=trees.scale(share.weight, w))

@@ -19,10 +19,9 @@ from splitjax.types import Net, Row, Tree
 class Blended(Method):
   """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  A client blends when its round ends, with the mean of that round; one that
-  sits out keeps its last blend, unless lam = 0: then all clients get the mean.
-  The papers do not say whether a client that returns should first blend with
-  the newer mean, since in them all take part; here it does not.
+  A client blends when its round ends, with the mean of that round. One that
+  sits out keeps its last blend, also when it returns, which the papers leave
+  open; if lam = 0, it gets the mean.
   """
 
   #: share of its own blocks that a client keeps; None: clients keep nothing,
@@ -52,7 +51,7 @@ class Blended(Method):
     )
     return server, blends
 
-  def blend(self, kept: Net, common: Net, sums: Net, took_part: Array) -> Net:
+  def blend(self, old: Net, common: Net, sums: Net, took_part: Array) -> Net:
     """Blends the clients [N, ...] of a cohort with the mean, block by block."""
     lam = self.lam
     assert lam is not None
@@ -73,44 +72,17 @@ class Blended(Method):
 
       return jax.tree.map(mixed, tree, mean)
 
-    return nets.map_blocks(blended, kept, common, sums)
-
-
-def fine_tune(
-  method: Method,
-  net: Net,
-  samples: Samples,
-  key: Array,
-  *,
-  lr: Array | float,
-  steps: int = 0,
-  epochs: int = 0,
-) -> Net:
-  """Takes `steps` mini-batch steps on a client's data, or `epochs` over it."""
-  epoch_key, batch_key = jax.random.split(key)
-  # The client's batches: they may be fewer than the largest's of its cohort.
-  batches = jnp.maximum(samples.batches(), 1)
-
-  def step(t, net):
-    epoch, i = jnp.divmod(t, batches)
-    rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
-    augment_key = jax.random.fold_in(batch_key, epoch if epochs else t)
-    if epochs:
-      augment_key = jax.random.fold_in(augment_key, i)
-    batch = samples.batch(rows[i], real[i], augment_key)
-    return method.sgd_step(net, batch, lr)
-
-  return jax.lax.fori_loop(0, epochs * batches if epochs else steps, step, net)
+    return nets.map_blocks(blended, old, common, sums)
 
 
 def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
   """Recomputes running statistics in one pass over the client's data.
 
-  mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
-  of the pass; var lacks the variance between the batches' means. A layer keeps
-  its old statistics if no batch has two values per channel.
+  mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b;
+  var lacks the variance between their means. A layer keeps its statistics if no
+  batch has two values per channel.
   """
-  _, pass_key = jax.random.split(key)  # the other half is `fine_tune`'s
+  _, pass_key = jax.random.split(key)  # the other half is `fine_tuned`'s
   names = method.backbone.names(0, method.depth(net))
   old = {name: net.stats[name] for name in names}
   if not jax.tree.leaves(old):
@@ -126,8 +98,8 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
 
     # A layer writes (1 - s) old + s new and chooses s itself: 0 for a batch
     # that it skips. From old = 0 this is s new, with slope 1 - s in old.
-    part, kept = jax.jvp(write, (zeros,), (ones,))
-    share = jax.tree.map(lambda k: 1 - k, kept)
+    part, slope = jax.jvp(write, (zeros,), (ones,))
+    share = jax.tree.map(lambda k: 1 - k, slope)
     return trees.add(sums, trees.scale(batch.real.sum(), (part, share))), None
 
   sums, _ = jax.lax.scan(accumulate, (zeros, zeros), samples.epoch(pass_key))
@@ -153,10 +125,27 @@ class Adapting(Method):
   refresh_stats: bool = True  #: whether batch-norm statistics are of D_n alone
 
   def personalise(self, client, server, samples, key):
-    net = self.model(client, server)
-    lr, steps, epochs = self.inner_lr, self.inner_steps, self.tune_epochs
-    net = fine_tune(self, net, samples, key, lr=lr, steps=steps, epochs=epochs)
+    net = self.fine_tuned(self.model(client, server), samples, key)
     return refresh(self, net, samples, key) if self.refresh_stats else net
+
+  def fine_tuned(self, net: Net, samples: Samples, key: Array) -> Net:
+    """Takes M steps of SGD on a client's data, or E epochs over it."""
+    epoch_key, batch_key = jax.random.split(key)
+    # The client's batches: they may be fewer than the largest's of its cohort.
+    batches = jnp.maximum(samples.batches(), 1)
+    epochs = self.tune_epochs
+
+    def step(t, net):
+      epoch, i = jnp.divmod(t, batches)
+      rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
+      augment_key = jax.random.fold_in(batch_key, epoch if epochs else t)
+      if epochs:
+        augment_key = jax.random.fold_in(augment_key, i)
+      batch = samples.batch(rows[i], real[i], augment_key)
+      return self.sgd_step(net, batch, self.inner_lr)
+
+    count = epochs * batches if epochs else self.inner_steps
+    return jax.lax.fori_loop(0, count, step, net)
 
 
 @pytree

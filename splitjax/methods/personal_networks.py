@@ -1,12 +1,13 @@
-"""Ditto and pFedMe: a personal network beside the one that is averaged."""
+"""Ditto, pFedMe, Per-FedAvg: personal networks beside one that is averaged."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 
 from splitjax import trees
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE
 from splitjax.methods.fedavg import WholeNetwork
+from splitjax.methods.personal import Adapting
 from splitjax.parameters import pytree
 from splitjax.types import Net, Passes, Row, UserError
 
@@ -33,10 +34,8 @@ class Ditto(PersonalNetwork):
   A local step is v <- v - eta (grad F_n(v) + lam (v - w)), where w is the
   network that the client received. On the same batch the client's copy of w
   takes a step of FedAvg, as in the authors' code (Algorithm 1 with s = the
-  local steps). v_n never travels, and stays in rounds without its client.
-
-  lam is 1 in the authors' scripts; their code can also choose 0.1, 1 or 2 for
-  each client. Reference: Li et al., ICML 2021, Algorithm 1.
+  local steps). lam is 1 in the authors' scripts. Reference: Li et al., ICML
+  2021, Algorithm 1.
   """
 
   lam: Annotated[float, NOT_NEGATIVE] = 1.0
@@ -72,10 +71,9 @@ class PFedMe(PersonalNetwork):
   argmin f(theta; B) + lam / 2 |theta - w|^2. Then w <- w - eta lam (w - theta)
   with eta = optimizer.lr, in the paper without momentum, weight decay, clip or
   schedule; choose eta lam below 1. The authors' code starts the K steps at the
-  theta of the local step before; from w, no theta of another batch is involved.
-  The last theta_n is personal. For the server's w <- (1 - beta) w + beta mean,
-  set mean_optimizer.name=fedavgm with lr=beta and beta1=0; without one beta is
-  1. Reference: T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1.
+  theta of the batch before. The last theta_n is personal. For the server's w <-
+  (1 - beta) w + beta mean, set mean_optimizer.name=fedavgm with lr=beta and
+  beta1=0. Reference: T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1.
   """
 
   lam: Annotated[float, POSITIVE] = 15.0
@@ -86,10 +84,8 @@ class PFedMe(PersonalNetwork):
     super().__post_init__()
     rate = self.lam * self.inner_lr
     if isinstance(rate, float) and rate >= 2:  # not traced
-      raise UserError(
-        f"inner_lr={self.inner_lr:g} must be below 2 / lam = {2 / self.lam:g},"
-        " where its descent turns to ascent"
-      )
+      bound = f"2 / lam = {2 / self.lam:g}, where descent turns to ascent"
+      raise UserError(f"inner_lr={self.inner_lr:g} must be below {bound}")
 
   @property
   def passes(self):
@@ -116,3 +112,51 @@ class PFedMe(PersonalNetwork):
 def pull(weight, params, anchor):
   """Computes the gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
   return jax.tree.map(lambda w, a: weight * (w - a), params, anchor)
+
+
+@pytree
+class PerFedAvg(Adapting, WholeNetwork):
+  """SGD on F_n(w) = f_n(w - alpha grad f_n(w)), then FedAvg's mean.
+
+  With independent batches D, D' and D'' a local step is w' = w - alpha grad
+  f(w; D), w <- w - beta (I - alpha grad^2 f(w; D'')) grad f(w'; D'), beta being
+  the optimiser's rate. The product with the Hessian is exact; the paper's HF
+  approximates it by a difference of gradients. meta="fomaml" is the step
+  without the Hessian, the paper's FO.
+
+  After the last round every client takes `inner_steps` steps w <- w - alpha
+  grad f_n(w) on mini-batches, in the paper one; these networks answer. inner_lr
+  is alpha, which the paper tunes. Reference: Fallah, Mokhtari and Ozdaglar,
+  NeurIPS 2020, Algorithm 1.
+  """
+
+  meta: Literal["maml", "fomaml"] = "maml"
+  inner_steps: Annotated[int, NOT_NEGATIVE] = 1
+
+  @property
+  def views(self):
+    return 3 if self.meta == "maml" else 2
+
+  @property
+  def rows(self):
+    return (Row("", personal=True),)
+
+  @property
+  def passes(self):
+    # Two gradients; the Hessian's product is a third and its derivative.
+    return Passes(client=12.0 if self.meta == "maml" else 6.0)
+
+  def step(self, half, copy, context, batches, key):
+    w = half.net
+    for_start, for_adapted, *for_hessian = batches
+    # The gradient on D', at the network after a step on D.
+    adapted = half._replace(net=self.sgd_step(w, for_start, self.inner_lr))
+    grads, stats, losses = self.gradients(adapted, context, for_adapted)
+    if self.meta == "maml":
+      # The Hessian is symmetric, so a vector-Jacobian product will do:
+      # convolutions have no forward derivatives.
+      slope = jax.grad(self.local_loss)
+      _, times_hessian = jax.vjp(lambda x: slope(x, w, *for_hessian), w.params)
+      (product,) = times_hessian(grads)
+      grads = trees.add(grads, trees.scale(-self.inner_lr, product))
+    return self.optimizer.step(half, grads, stats), copy, losses

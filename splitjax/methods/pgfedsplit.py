@@ -24,10 +24,10 @@ from splitjax.types import Client, Net, Stage, Tree, UserError
 
 
 class Gaussians(NamedTuple):
-  """N(p_l, Sigma_l) of every class l, over the clients' prototypes."""
+  """N(p_l, Sigma_l) of every class l."""
 
   mean: Array  #: [C, D], the global prototypes p
-  known: Array  #: [C] bool, whether a class is in P: has a prototype
+  present: Array  #: [C] bool, whether a class is in P: has a prototype
   spread: Array  #: [C, D], the square root of Sigma's diagonal
 
 
@@ -45,7 +45,7 @@ class Clock(NamedTuple):
 class HeadMemory(NamedTuple):
   """A client's memory; it sends alpha, prototypes and counts."""
 
-  last: Array  #: [] int32, the last round in which it received a head; or -1
+  received: Array  #: [] int32, the latest round in which it got a head; or -1
   alpha: Array  #: [] float, alpha_i of that round
   prototypes: Array  #: [C, D], after training
   counts: Array  #: [C] float, its samples of each class
@@ -62,13 +62,7 @@ class Mixed(NamedTuple):
 
 @pytree
 class PGFedSplit(WholeNetwork):
-  """PGFedSplit; the paper's ablations are fields.
-
-  Example:
-    >>> from splitjax.sandbox import small
-    >>> [stage.once for stage in small(PGFedSplit, tau=3).method.stages()]
-    [True, False]
-  """
+  """PGFedSplit; the paper's ablations are fields."""
 
   tau: Annotated[int, COUNT] = 5  #: in round 0: the paper's; 20 in its Table 3
   tau_min: Annotated[int, COUNT] = 1  #: bounds are ours; the paper has none
@@ -76,16 +70,13 @@ class PGFedSplit(WholeNetwork):
   adaptive: bool = True  #: whether tau adapts (APA, eq. 10); False: "w/o APA"
   #: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
   alpha: Annotated[float | None, PROBABILITY] = None
-  #: weight of the adaptation gap in eq. 13, which the paper leaves open.
-  beta: Annotated[float, NOT_NEGATIVE] = 0.1
+  beta: Annotated[float, NOT_NEGATIVE] = 0.1  #: of the gap in eq. 13; ours
   r: Annotated[float, SHARE, STATIC] = 0.5  #: in eq. 15; 0: "w/o GAU"
   lam: Annotated[float | None, NOT_NEGATIVE] = 5.0  #: in eq. 14; None: CE alone
-  #: whether the squared distance of eq. 14 is divided by D, as in the codes of
-  #: FedProto and FedPAC, where it comes from. The paper prints the sum (False),
-  #: with which training diverged at lam = 5.
+  #: whether the squared distance of eq. 14 is divided by D, as in FedPAC; with
+  #: the sum, as the paper prints it, training diverged
   per_feature: bool = True
-  #: epochs of the head. The paper has five local epochs in all and does not say
-  #: how they are divided; here the body's are added to these.
+  #: besides the body's; the paper has five epochs and does not divide them
   head_epochs: Annotated[int, COUNT] = 5
 
   def __post_init__(self):
@@ -100,13 +91,13 @@ class PGFedSplit(WholeNetwork):
   def first_client(self, net, size):
     table = prototypes.none(self.backbone).mean
     sent = {"prototypes": table, "counts": table[:, 0]}
-    memory = HeadMemory(last=jnp.int32(-1), alpha=jnp.ones(()), **sent)
+    memory = HeadMemory(received=jnp.int32(-1), alpha=jnp.ones(()), **sent)
     return super().first_client(net, size)._replace(memory=memory)
 
   def first_server(self, full, part, size):
     nobody = prototypes.none(self.backbone)
     memory = Clock(
-      gaussians=Gaussians(*nobody, spread=nobody.mean),
+      gaussians=Gaussians(nobody.mean, nobody.present, spread=nobody.mean),
       head=full.params["head"],
       fresh=jnp.bool_(False),
       tau=jnp.int32(self.tau),
@@ -118,8 +109,10 @@ class PGFedSplit(WholeNetwork):
   # The client (Algorithm 2).
 
   def receive(self, client, server, samples, round, key):
-    clock, memory = server.memory, client.memory
-    width, classes = clock.gaussians.mean.shape[1], clock.gaussians.known.sum()
+    clock: Clock = server.memory
+    memory: HeadMemory = client.memory
+    width = clock.gaussians.mean.shape[1]
+    classes = clock.gaussians.present.sum()
     wire.record("down/head", clock.fresh * float(trees.num_bytes(clock.head)))
     wire.record("down/prototypes", 4 * (1 + width) * classes)
     if self.r:
@@ -128,11 +121,13 @@ class PGFedSplit(WholeNetwork):
     mixed = self.mixed_set(net, samples, clock.gaussians, key)
 
     # A head that was sent is mixed into the client's (eq. 8, 11 and 13).
-    head, stored = net.params["head"], clock.head
-    gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
-    alpha = self.coefficient(head, stored, mixed, self.beta * gap)
-    mix = jax.tree.map(lambda a, b: alpha * a + (1 - alpha) * b, head, stored)
-    sent = mix, memory._replace(last=round, alpha=alpha)
+    head = net.params["head"]
+    gap = round - memory.received  # round + 1 if there was none
+    alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
+    mix = trees.add(
+      trees.scale(alpha, head), trees.scale(1 - alpha, clock.head)
+    )
+    sent = mix, memory._replace(received=round, alpha=alpha)
     head, memory = trees.where(clock.fresh, sent, (head, memory))
     net = client.net._replace(params=client.net.params | {"head": head})
     client = Client(net=net, memory=memory)
@@ -145,7 +140,7 @@ class PGFedSplit(WholeNetwork):
 
   def train_head(self, half, copy, mixed, samples, key):
     """Trains the head on the mixed set, theta frozen (eq. 6)."""
-    batch, size = samples.plan.batch, len(mixed.label)
+    size = len(mixed.label)
     local = samples.in_order()[0].size
 
     def step(half, rows):
@@ -165,8 +160,9 @@ class PGFedSplit(WholeNetwork):
       # other clients need must not change this client's order.
       local_key, drawn_key = jax.random.split(key)
       drawn = jax.random.uniform(drawn_key, (size - local,))
-      place = jnp.append(jax.random.uniform(local_key, (local,)), drawn)
-      order = jnp.argsort(jnp.where(mixed.real, place, 2.0))
+      draws = jnp.append(jax.random.uniform(local_key, (local,)), drawn)
+      order = jnp.argsort(jnp.where(mixed.real, draws, 2.0))
+      batch = samples.plan.batch
       rows = jnp.pad(order, (0, -size % batch), constant_values=-1)
       return jax.lax.scan(step, half, rows.reshape(-1, batch))
 
@@ -185,27 +181,31 @@ class PGFedSplit(WholeNetwork):
     fit = self.exit_loss(net, z, batch)
     if self.lam is None:
       return fit, ({"client": fit}, stats)
-    p, known, _ = context.gaussians
-    how = {"per_feature": self.per_feature}
-    align = self.lam * prototypes.distance_to(p, known, z, batch, **how)
+    p, present, _ = context.gaussians
+    align = self.lam * prototypes.distance_to(
+      p, present, z, batch, per_feature=self.per_feature
+    )
     return fit + align, ({"client": fit, "align": align}, stats)
 
   def send(self, half, copy, context, samples, weight, key):
     stats = prototypes.class_stats(self.backbone, half.net, samples)  # eq. 2
     memory = half.memory._replace(prototypes=stats.mean, counts=stats.samples)
-    head, width = half.net.params["head"], stats.mean.shape[1]
+    head = half.net.params["head"]
+    width = stats.mean.shape[1]
     wire.send_tree("up/head", head)
     wire.record("up/prototypes", 4 * (2 + width) * (stats.samples > 0).sum())
     wire.record("up/statistics", 4.0 * copy.memory.fresh)  # alpha
     half = half._replace(memory=memory)
-    kept, shares = super().send(half, copy, context, samples, weight, key)
-    return kept, shares | {"head": nets.share(head, weight)}
+    client, shares = super().send(half, copy, context, samples, weight, key)
+    return client, shares | {"head": nets.share(head, weight)}
 
   # The server (Algorithm 1).
 
   def merge(self, server, shares, clients, counted):
-    (cohort,), (took_part,) = clients, counted  # whole networks: one cohort
-    sent, old = cohort.memory, server.memory
+    (cohort,) = clients  # whole networks form one
+    (took_part,) = counted
+    sent: HeadMemory = cohort.memory
+    old: Clock = server.memory
     some = took_part.any()  # otherwise the clock stands still
 
     # tau adapts (eq. 9 and 10) in rounds whose participants received a head.
@@ -235,14 +235,14 @@ class PGFedSplit(WholeNetwork):
   ) -> Array:
     """Computes alpha_i, the minimiser over [0, 1] of eq. 13, which is convex.
 
-    It is the mean over the mixed set of CE(alpha g + (1 - alpha) g_stored, y) +
-    penalty alpha^2 KL(p || p_stored), where g and p are of the client's `head`,
-    at temperature 1. The penalty is beta Delta_i.
+    The mean over the mixed set of CE(alpha g + (1 - alpha) g_stored, y) + beta
+    Delta_i alpha^2 KL(p || p_stored), where g and p are of the client's `head`.
     """
     if self.alpha is not None:
       return jnp.asarray(self.alpha)
-    g, g_stored = self.logits(head, mixed.z), self.logits(stored, mixed.z)
-    log_p, log_q = jax.nn.log_softmax(g), jax.nn.log_softmax(g_stored)
+    g = self.logits(head, mixed.z)
+    g_stored = self.logits(stored, mixed.z)
+    log_p, log_q = map(jax.nn.log_softmax, (g, g_stored))
     kl = (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1)
     divergence = losses.masked_mean(kl, mixed.real)
 
@@ -265,8 +265,8 @@ class PGFedSplit(WholeNetwork):
 
     ceil(r / (1 - r) N_i) draws get the label l with probability q_il, the share
     of the client's samples of class l, and are from N(p_l, gamma_il^2 Sigma_l).
-    gamma_il is sqrt(q_il) divided by its mean over the client's classes, a
-    choice of ours. Draws of a class without a prototype are left out.
+    gamma_il is sqrt(q_il) over its mean, a choice of ours. Draws of a class
+    without a prototype are left out.
     """
 
     def features_of(drawn):
@@ -281,18 +281,18 @@ class PGFedSplit(WholeNetwork):
     ratio = self.r / (1 - self.r)
     count = math.ceil(round(ratio * len(samples.shard.rows), 9))
     label_key, noise_key = jax.random.split(key)
-    held = samples.shard.counts.astype(float)
-    drawn = jax.random.categorical(label_key, jnp.log(held), shape=(count,))
-    root = jnp.sqrt(held)  # sqrt(q) up to a factor
-    gamma = root / jnp.maximum(losses.masked_mean(root, held > 0), 1e-9)
+    counts = samples.shard.counts.astype(float)
+    drawn = jax.random.categorical(label_key, jnp.log(counts), shape=(count,))
+    root = jnp.sqrt(counts)  # sqrt(q) up to a factor
+    gamma = root / jnp.maximum(losses.masked_mean(root, counts > 0), 1e-9)
     noise = jax.random.normal(noise_key, (count, z.shape[-1]))
     noise *= gamma[drawn][:, None] * gaussians.spread[drawn]
     needed = jnp.ceil(ratio * samples.shard.size - 1e-6)
-    counts = (jnp.arange(count) < needed) & gaussians.known[drawn]
+    counted = (jnp.arange(count) < needed) & gaussians.present[drawn]
     return Mixed(
       z=jnp.append(z, gaussians.mean[drawn] + noise, axis=0),
       label=jnp.append(label, drawn.astype(label.dtype)),
-      real=jnp.append(real, counts),
+      real=jnp.append(real, counted),
       gaussians=gaussians,
     )
 
@@ -302,10 +302,9 @@ def gaussians_of(prototypes: Array, counts: Array, old: Gaussians) -> Gaussians:
 
   p_l is the unweighted mean of p_il over the clients i that hold class l (eq.
   4). Sigma_l is the diagonal of sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T;
-  weighting by the class counts N_il is a choice of ours, and so is the
-  diagonal, which is cheaper to send. A class that no client holds stays `old`.
-
-  `prototypes` are [N, C, D]; the `counts` [N, C] of absent clients are 0.
+  weights N_il and the diagonal are choices of ours. A class that no client
+  holds stays `old`. `prototypes` are [N, C, D]; `counts` [N, C] of absent
+  clients are 0.
   """
   holds = (counts > 0)[..., None]
   some = holds.any(axis=0)
@@ -316,7 +315,7 @@ def gaussians_of(prototypes: Array, counts: Array, old: Gaussians) -> Gaussians:
   spread = jnp.sqrt((share * jnp.square(apart)).sum(axis=0))
   return Gaussians(
     mean=jnp.where(some, mean, old.mean),
-    known=some[:, 0] | old.known,
+    present=some[:, 0] | old.present,
     spread=jnp.where(some, spread, old.spread),
   )
 
@@ -324,8 +323,7 @@ def gaussians_of(prototypes: Array, counts: Array, old: Gaussians) -> Gaussians:
 def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   """Finds the minimiser of a convex function on [0, 1], ends included.
 
-  It halves the interval by the sign of the slope, since a comparison of values
-  would find the minimiser only to the square root of their rounding error.
+  By the sign of the slope: values differ too little near the minimum.
   """
 
   def halve(_, ends):

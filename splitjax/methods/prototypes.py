@@ -1,8 +1,8 @@
-"""Prototypes, class means of a client's features: FedProto and FedGH.
+"""Features of the head's input: FedProto, FedGH, MOON.
 
 FedProto: Federated Prototype Learning (Tan et al., AAAI 2022). FedGH:
-Generalized Global Header (Yi et al., ACM MM 2023). Features z [B, D] are the
-input of the head. Networks run in inference mode.
+Generalized Global Header (Yi et al., ACM MM 2023). Prototypes are class means
+of a client's features z [B, D]. Networks run in inference mode.
 """
 
 import math
@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from splitjax import trees, wire
+from splitjax import losses, trees, wire
 from splitjax.data.feed import Samples
-from splitjax.fields import NOT_NEGATIVE
+from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.losses import masked_mean
 from splitjax.methods import nets
 from splitjax.methods.fedavg import WholeNetwork
@@ -22,7 +22,7 @@ from splitjax.methods.method import is_body, is_head
 from splitjax.models import network, sizes
 from splitjax.models.network import Backbone
 from splitjax.parameters import pytree
-from splitjax.types import Batch, Client, Logits, Net
+from splitjax.types import Batch, Client, Logits, Net, Passes
 
 FAR = 1e6
 """The squared distance of a class that has no prototype."""
@@ -40,14 +40,14 @@ class Prototypes(NamedTuple):
   """Prototypes of classes, and whether a class has one."""
 
   mean: Array  #: [C, D]
-  known: Array  #: [C] bool
+  present: Array  #: [C] bool
 
 
 def none(backbone: Backbone) -> Prototypes:
   """Makes a table without prototypes."""
   c = backbone.classes
   mean = jnp.zeros((c, width(backbone)))
-  return Prototypes(mean=mean, known=jnp.zeros(c, bool))
+  return Prototypes(mean=mean, present=jnp.zeros(c, bool))
 
 
 def width(backbone: Backbone) -> int:
@@ -86,16 +86,15 @@ def class_stats(backbone: Backbone, net: Net, samples: Samples) -> ClassStats:
 
 
 def distance_to(
-  anchor: Array, known: Array, z: Array, batch: Batch, *, per_feature: bool
+  anchor: Array, present: Array, z: Array, batch: Batch, *, per_feature: bool
 ) -> Array:
-  """Computes the mean over a batch of 1[y known] |z - p_y|^2, [] float.
+  """Computes the mean over a batch of 1[y present] |z - p_y|^2, [] float.
 
-  p, the `anchor`, is [C, D], and z [B, ...] are features. The squared distance
-  is divided by D if it is taken `per_feature`.
+  p, the `anchor`, is [C, D], z [B, ...]. `per_feature` divides by D.
   """
   z = z.reshape(len(z), -1).astype(float)
   square = jnp.square(z - anchor[batch.label]).sum(axis=1)
-  square = jnp.where(known[batch.label], square, 0.0)
+  square = jnp.where(present[batch.label], square, 0.0)
   return masked_mean(square / (z.shape[1] if per_feature else 1), batch.real)
 
 
@@ -104,13 +103,9 @@ class Aligned(WholeNetwork):
   """Clients descend CE + lam 1/D |f(x) - c_y|^2, and send class means.
 
   c_j, in the server's memory, is the mean of the participants' mean features of
-  class j (FedProto eq. 6); if none has the class, it does not change. A class
-  without a c_j adds nothing to the loss, nor does any without a context. The
-  distance is divided by D, as in the authors' code.
-
-  Attributes:
-    mean: weight of a client in c_j: "size", |D_ij|, the number of its samples
-      of the class, as in the papers, or "uniform", 1, as in FedProto's code.
+  class j (FedProto eq. 6), weighted by their samples of the class, as in the
+  papers, or with mean="uniform" by 1, as in FedProto's code. A class without a
+  c_j adds nothing to the loss. The distance is divided by D, as in that code.
   """
 
   lam: Annotated[float, NOT_NEGATIVE] = 1.0  #: lambda; 1 in the authors' code
@@ -120,8 +115,8 @@ class Aligned(WholeNetwork):
     return super().first_server(full, part, size)._replace(memory=memory)
 
   def receive(self, client, server, samples, round, key):
-    mean, known = server.memory
-    wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * known.sum())
+    mean, present = server.memory
+    wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * present.sum())
     half, copy, _ = super().receive(client, server, samples, round, key)
     return half, copy, server.memory
 
@@ -129,25 +124,26 @@ class Aligned(WholeNetwork):
     net = half.net._replace(params=params)
     z, stats = self.features(net, batch)
     losses = {"client": self.exit_loss(net, z, batch)}
-    if context is not None:
-      c, known = context
-      apart = distance_to(c, known, z, batch, per_feature=True)
-      losses["align"] = self.lam * apart
+    if context is not None:  # FedPAC's head has none
+      c, present = context
+      distance = distance_to(c, present, z, batch, per_feature=True)
+      losses["align"] = self.lam * distance
     return sum(losses.values()), (losses, stats)
 
   def send(self, half, copy, context, samples, weight, key):
     mean, _, count = class_stats(self.backbone, half.net, samples)
-    held = count > 0
-    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held.sum())
+    present = count > 0
+    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * present.sum())
     if self.mean == "uniform":
-      count = held.astype(float)
+      count = present.astype(float)
     sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
-    kept, shares = super().send(half, copy, context, samples, weight, key)
-    return kept, shares | {"prototypes": sent}
+    client, shares = super().send(half, copy, context, samples, weight, key)
+    return client, shares | {"prototypes": sent}
 
   def merge(self, server, shares, clients, counted):
-    sent, (mean, known) = shares["prototypes"], server.memory
-    memory = Prototypes(sent.mean(mean), known | (sent.weight > 0))
+    sent = shares["prototypes"]
+    present = server.memory.present | (sent.weight > 0)
+    memory = Prototypes(sent.mean(server.memory.mean), present)
     return server._replace(memory=memory), clients
 
 
@@ -155,9 +151,9 @@ class Aligned(WholeNetwork):
 class FedProto(Aligned):
   """Clients keep their networks and share prototypes (Algorithm 1).
 
-  Eq. 6 also divides by |N_j|, the number of clients with the class, and then
-  c_j is no longer a mean. The authors' code and this one do not. The authors
-  collect features during a client's last epoch, this code in a pass after it.
+  Eq. 6 also divides by |N_j|, the number of clients with the class, but then
+  c_j is no mean; the authors' code does not. The authors collect features
+  during a client's last epoch, this code in a pass after it.
   """
 
   def keeps(self, path):
@@ -174,10 +170,10 @@ class FedProto(Aligned):
     among all, since test samples may be of other classes.
     """
     z, _ = network.client_logits(self.backbone, client_net, image)
-    mean, known = server_net.params["prototypes"]
+    mean, present = server_net.params["prototypes"]
     z = z.reshape(len(z), -1).astype(float)
     square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
-    scores = -jnp.where(known, square.T, FAR)
+    scores = -jnp.where(present, square.T, FAR)
     return Logits(client=scores, server=scores)
 
 
@@ -186,9 +182,8 @@ class FedGH(WholeNetwork):
   """The server's head takes a step for every class mean (Algorithm 1).
 
   Every client starts with the global head, trains its whole network and sends
-  p_il, the mean feature of each class l that it holds. It is the client's
-  memory. The server takes one SGD step on CE(h(p_il), l) for each client i and
-  each of its classes l, in the order of the clients and classes.
+  p_il, the mean feature of each class l that it holds. The server takes an SGD
+  step on CE(h(p_il), l) for each client i and class l, in their order.
   """
 
   #: eta, learning rate of the server's head. The default is ours.
@@ -206,17 +201,17 @@ class FedGH(WholeNetwork):
 
   def send(self, half, copy, context, samples, weight, key):
     mean, _, count = class_stats(self.backbone, half.net, samples)
-    held = count > 0
-    wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held.sum())
+    present = count > 0
+    wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * present.sum())
     # The head comes down, and does not go up.
-    kept = nets.select(half.net, self.keeps)
-    memory = Prototypes(mean=mean, known=held)
-    return Client(net=kept, memory=memory), {}
+    net = nets.select(half.net, self.keeps)
+    return Client(net=net, memory=Prototypes(mean=mean, present=present)), {}
 
   def merge(self, server, shares, clients, counted):
     """Takes a step for each mean [N, C, D] of a client that `counted`."""
-    (cohort,), (on,) = clients, counted
-    mean, held = cohort.memory
+    (cohort,) = clients
+    (on,) = counted
+    mean, present = cohort.memory
     common = server.common
 
     def loss(head, z, label):
@@ -230,9 +225,60 @@ class FedGH(WholeNetwork):
       lr = jnp.where(counts, self.server_lr, 0.0)
       return jax.tree.map(lambda w, g: w - lr * g, head, grads), None
 
-    labels = jnp.broadcast_to(jnp.arange(held.shape[1]), held.shape)
-    pairs = mean, labels, on[:, None] & held
+    labels = jnp.broadcast_to(jnp.arange(present.shape[1]), present.shape)
+    pairs = mean, labels, on[:, None] & present
     inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), pairs)
     head, _ = jax.lax.scan(step, common.params["head"], inputs)
     params = common.params | {"head": head}
     return server._replace(common=common._replace(params=params)), clients
+
+
+@pytree
+class MOON(WholeNetwork):
+  """Local SGD on CE + mu l_con, then FedAvg's mean.
+
+  l_con = -log e^{s(z, z_glob) / tau} / (e^{s(z, z_glob) / tau} + e^{s(z,
+  z_prev) / tau}), where s is the cosine and z are the features of the local
+  network. z_glob are those of the network that the client received, z_prev
+  those of its own after its last round, at first of the initial network; both
+  run in inference mode. Features are the input of the head; the paper adds a
+  projection of two layers. mu = 1 and tau = 0.5 are the defaults of the
+  authors' code. Reference: Li, He and Song, CVPR 2021, Algorithm 1.
+  """
+
+  mu: Annotated[float, NOT_NEGATIVE] = 1.0
+  temperature: Annotated[float, POSITIVE] = 0.5  #: tau
+
+  @property
+  def passes(self):
+    return Passes(client=5.0)
+
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=net)
+
+  def receive(self, client, server, samples, round, key):
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, (half.net, client.memory)
+
+  def loss(self, params, half, context, batch):
+    net = half.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    loss = self.exit_loss(net, z, batch)
+    align = self.align(z, context, batch)
+    return loss + align, ({"client": loss, "align": align}, stats)
+
+  def align(self, z, context, batch):
+    """Computes mu l_con of features z [B, ...]."""
+    z = losses.unit(z.reshape(len(z), -1).astype(float))
+
+    def cosine(net):
+      anchor = features(self.backbone, net, batch)
+      return (z * losses.unit(anchor)).sum(axis=1) / self.temperature
+
+    received, previous = map(cosine, context)
+    nats = jax.nn.softplus(previous - received)
+    return self.mu * losses.masked_mean(nats, batch.real)
+
+  def send(self, half, copy, context, samples, weight, key):
+    half = half._replace(memory=half.net)
+    return super().send(half, copy, context, samples, weight, key)

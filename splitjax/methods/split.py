@@ -44,8 +44,8 @@ class Back(NamedTuple):
 class Split(Method):
   """A method whose clients hold the first blocks, and the server the rest.
 
-  Each side has its own `jax.vjp`, with messages between them: the rounding of a
-  message is not differentiated, and a method may change what crosses the cut.
+  Each side has its own `jax.vjp`, with messages between them: their rounding is
+  not differentiated, and a method may change what crosses the cut.
   """
 
   def front(self, net: Net, batch: Batch) -> Front:
@@ -61,7 +61,9 @@ class Split(Method):
     def pull(dz, dl):
       return vjp((dz, jnp.asarray(dl, loss.dtype)))[0]
 
-    return Front(self.depth(net), z, loss, stats, pull)
+    return Front(
+      depth=self.depth(net), features=z, loss=loss, stats=stats, pull=pull
+    )
 
   def back(self, net: Net, z: Array, depth: int, batch: Batch) -> Back:
     """Runs theta behind a cut, with the head and the loss."""
@@ -99,26 +101,30 @@ class Split(Method):
     self, half: Half, copy: Half, batch: Batch, gamma: Array | float
   ) -> tuple[Half, Half, Losses]:
     """Both sides descend gamma l_C + (1 - gamma) l_S (SplitGP eq. 3-8)."""
-    near = self.front(half.net, batch)
-    z = self.cross("up/features", near.features, batch)
+    # Client: features and labels go up.
+    front = self.front(half.net, batch)
+    z = self.cross("up/features", front.features, batch)
     wire.send_labels(batch.real)
-    far = self.back(copy.net, z, near.depth, batch)
-    theta, dz = far.pull(jnp.asarray(1 - gamma, far.output.dtype))
+
+    # Server: the features' gradient goes down.
+    back = self.back(copy.net, z, front.depth, batch)
+    theta, dz = back.pull(jnp.asarray(1 - gamma, back.output.dtype))
     dz = self.cross("down/feature_gradient", dz, batch)
-    phi = near.pull(dz, gamma)
-    half = self.optimizer.step(half, phi, near.stats)
-    copy = self.optimizer.at_server.step(copy, theta, far.stats)
-    losses = {"server": far.output}
+
+    # Both: a step of the optimiser.
+    half = self.optimizer.step(half, front.pull(dz, gamma), front.stats)
+    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    losses = {"server": back.output}
     if network.classifier(self.backbone, half.net) is not None:
-      losses["client"] = near.loss
+      losses["client"] = front.loss
     return half, copy, losses
 
   def client_pass(self, half: Half, batch: Batch) -> tuple[Half, Losses]:
     """The client descends l_C, while the server is down."""
-    near = self.front(half.net, batch)
-    grads = near.pull(jnp.zeros_like(near.features), 1.0)
-    half = self.optimizer.step(half, grads, near.stats)
-    return half, {"client": near.loss}
+    front = self.front(half.net, batch)
+    grads = front.pull(jnp.zeros_like(front.features), 1.0)
+    half = self.optimizer.step(half, grads, front.stats)
+    return half, {"client": front.loss}
 
 
 @pytree
@@ -126,15 +132,10 @@ class SplitGP(FineTuning, Blended, Split):
   """SGD on gamma l_C + (1 - gamma) l_S, then blended prefixes (Algorithm 1).
 
   phi and h are blended by lam (eq. 9-10), theta is the mean. The paper reports
-  lam = 0.2 and 0.9. gamma is the weight of the client's loss (eq. 5).
-
-  Example:
-    >>> from splitjax.sandbox import small
-    >>> small(SplitGP, gamma=0.7).method.answers
-    ('client', 'server')
+  lam = 0.2 and 0.9.
   """
 
-  gamma: Annotated[float, PROBABILITY] = 0.5
+  gamma: Annotated[float, PROBABILITY] = 0.5  #: weight of l_C (eq. 5)
   lam = 0.2
 
   def step(self, half, copy, context, batches, key):

@@ -1,10 +1,10 @@
-"""SplitFed, SplitNN, MultiHead: no exit; labels go up; the server answers all.
+"""SplitFed and its relatives: no exit; labels go up; the server answers all.
 
 The methods differ in who trains with which server, and in what is averaged:
 SplitFed v1 and v2 (Thapa et al., AAAI 2022), v3 (Gawali et al., Comparison of
 Privacy-Preserving Distributed Deep Learning Methods in Healthcare, 2021),
 SplitNN (Vepakomma et al., Split Learning for Health, 2018), MultiHead (Chen et
-al., 2023).
+al., 2023), MergeSFL (Liao et al., ICDE 2024).
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees, wire
+from splitjax import losses, trees, wire
 from splitjax.fields import NOT_NEGATIVE
 from splitjax.methods import nets
 from splitjax.methods.split import Split
@@ -47,8 +47,7 @@ class SplitFed(Split):
 class SplitFedV1(SplitFed):
   """SplitFed v1: every client has its own copy of the server in a round.
 
-  The round ends with the means of the clients' part-1 and of the server's
-  copies, weighted by size as in the paper; uniformly in Hydra's experiments.
+  The means are weighted by size, as in the paper; in Hydra's experiments not.
   """
 
   mean: Literal["size", "uniform"] = "size"
@@ -59,38 +58,35 @@ class SplitFedV2(SplitFed):
   """SplitFed v2: one server, which clients visit one after another.
 
   The round ends with the mean of all part-1. The config's `order` sets the
-  length of a visit: one batch, as in Hydra (Tirana et al., 2026), or a client's
-  whole round, as in the authors' code (turn: epoch). The server's momentum
-  continues between visits.
+  length of a visit: one batch, as in Hydra, or a client's whole round, as in
+  the authors' code. The server's momentum continues between visits.
   """
 
   #: weight of half the parameters' squared norm in the loss (Hydra, appendix
-  #: H.5, which gives no value); None: none. L1, which it names but does not
-  #: examine, is left out. So is EWC: it needs a task to be finished before the
-  #: next begins, and "cannot be directly applied in SFL" (appendix C.2).
+  #: H.5, which gives no value); None: none
   l2: Annotated[float | None, NOT_NEGATIVE] = None
-  #: whether the norm is that of part-2 or of both parts. A client adds the
-  #: gradient for part-1 itself, so nothing more is sent.
+  #: whether the norm is that of part-2 or of both parts; a client adds the
+  #: gradient for part-1 itself
   l2_on: Literal["server", "both"] = "server"
 
   topology: ClassVar[str] = "sequential"
 
   def front(self, net, batch):
-    near = super().front(net, batch)
+    front = super().front(net, batch)
 
     def pull(dz, dl):
-      return self.with_l2(near.pull(dz, dl), net)
+      return self.with_l2(front.pull(dz, dl), net)
 
-    return near._replace(pull=pull) if self.l2_on == "both" else near
+    return front._replace(pull=pull) if self.l2_on == "both" else front
 
   def back(self, net, z, depth, batch):
-    far = super().back(net, z, depth, batch)
+    back = super().back(net, z, depth, batch)
 
     def pull(dl):
-      theta, dz = far.pull(dl)
+      theta, dz = back.pull(dl)
       return self.with_l2(theta, net), dz
 
-    return far._replace(pull=pull)
+    return back._replace(pull=pull)
 
   def with_l2(self, grads, net):
     """Adds the gradient of l2 / 2 |w|^2 of the blocks that have one."""
@@ -104,8 +100,8 @@ class SplitFedV2(SplitFed):
 class SplitFedV3(SplitFed):
   """SplitFed v3: v1 without averaging part-1.
 
-  At inference every client's part-1, followed by the common part-2, is a path;
-  the most confident path answers a sample.
+  Each part-1, followed by the common part-2, is a path; the most confident path
+  answers a sample.
   """
 
   pick: ClassVar[bool] = True
@@ -118,8 +114,8 @@ class SplitFedV3(SplitFed):
 class SplitNN(SplitFed):
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
-  The config's `order` sets order and length of the visits. Momentum is handed
-  on with part-1. The loop prices it: `receive` and `send` price nothing.
+  Momentum is handed on with part-1. The loop prices it: `receive` and `send`
+  price nothing.
   """
 
   topology: ClassVar[str] = "relay"
@@ -144,10 +140,9 @@ class MultiHead(SplitFed):
   the corresponding head from the other clients": the part-2 of task l becomes
   the mean of the copies of those participants whose task is l. A client's task
   is a label: that of its group if the partition has groups, else its most
-  frequent one. The server remembers which of the labels' parts were ever
-  trained; the most confident of these answers a sample. In appendix B clients
-  train whole networks; here the server trains their copies of part-2. The
-  updates are the same, but the messages differ.
+  frequent one. Of the parts that were ever trained the most confident answers.
+  In appendix B clients train whole networks, here the server their copies of
+  part-2: the updates are the same, the messages differ.
   """
 
   pick: ClassVar[bool] = True
@@ -162,8 +157,9 @@ class MultiHead(SplitFed):
     return server._replace(net=net, memory=jnp.zeros(tasks, bool))
 
   def receive(self, client, server, samples, round, key):
-    group, counts = samples.shard.group, samples.shard.counts
-    task = counts.argmax() if isinstance(group, tuple) else group
+    task = samples.shard.group
+    if isinstance(task, tuple):  # no groups
+      task = samples.shard.counts.argmax()
     client = client._replace(memory=task.astype(jnp.int32))
     server = server._replace(net=self.part_two(client, server), memory=())
     half, copy, _ = super().receive(client, server, samples, round, key)
@@ -187,7 +183,8 @@ class MultiHead(SplitFed):
       return super().paths(clients, server, image)
     body = self.model(trees.take(clients, 0), server)
     z, _ = network.client_logits(self.backbone, body, image)
-    z, depth = wire.clipped(self.wire.features, z), self.depth(body)
+    z = wire.clipped(self.wire.features, z)
+    depth = self.depth(body)
 
     def path(task):
       theta, trained = task
@@ -195,3 +192,74 @@ class MultiHead(SplitFed):
       return jnp.where(trained, logits.astype(float), UNSURE)
 
     return jax.lax.map(path, (server.net, server.memory))
+
+
+@pytree
+class MergeSFL(SplitFed):
+  """Every local step takes the next batch of each client.
+
+  The server descends the mean loss of the merged batches, sum_i sum_b l / sum_i
+  b_i. Client i scales the gradient that it gets back by sum_j b_j / b_i; it is
+  then the gradient of the client's own mean loss. All clients have equally
+  large batches and are equally likely, as in the public code; the paper also
+  adapts batch sizes to the clients' speeds and chooses clients by their labels.
+  """
+
+  #: whether a client's batch has B / N samples, for as many steps of the server
+  #: as in SplitFed v2: Hydra's section 5 speaks of micro-batches, while its
+  #: public code merges N batches of B samples
+  micro_batches: bool = False
+
+  topology: ClassVar[str] = "merged"
+
+  def batch_size(self, clients, batch):
+    return max(round(batch / clients), 1) if self.micro_batches else batch
+
+  def step(self, half, copy, context, batches, key):
+    """Takes the halves, batches and keys of n clients, stacked."""
+    (batch,) = batches
+
+    # Clients: forward passes. Non-finite features would spoil the common step,
+    # so their samples count as padding.
+    def forward(params):
+      nets = half.net._replace(params=params)
+      return jax.vmap(self.features)(nets, batch)
+
+    z, pull, stats = jax.vjp(forward, half.net.params, has_aux=True)
+    fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
+    z = trees.where(fine, z, jnp.zeros_like(z))
+    sent = batch._replace(real=fine)
+    z = wire.send_stacked(self.wire, "up/features", z, sent)
+    wire.send_labels(fine)
+
+    # Server: one pass on the merged features; the mean is over all samples.
+    back = self.merged_back(copy.net, z, sent)
+    share = fine.astype(back.output.dtype) / jnp.maximum(fine.sum(), 1)
+    theta, dz = back.pull(share)
+    dz = wire.send_stacked(self.wire, "down/feature_gradient", dz, sent)
+
+    # Clients: the gradient, scaled to that of each client's own mean loss.
+    factor = fine.sum() / jnp.maximum(fine.sum(axis=1), 1)
+    dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
+    (phi,) = pull(dz.astype(z.dtype))
+
+    # Optimiser steps of all halves.
+    half = jax.vmap(self.optimizer.step)(half, phi, stats)
+    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    mean_loss = jax.vmap(losses.masked_mean)(back.output, fine)
+    return half, copy, {"server": mean_loss}
+
+  def merged_back(self, net, z, batch):
+    """Runs theta on features z [n, B, ...]; the output is the losses [n, B]."""
+    backbone = self.backbone
+    names = (*backbone.names(backbone.cuts[0]), "head")
+    label = batch.label.ravel()
+    real = batch.real.ravel()
+    batch = batch._replace(label=label, real=real, key=batch.key[0])
+
+    def forward(net, z):
+      rows = z.reshape(-1, *z.shape[2:])
+      logits, stats = network.run_batch(backbone, net, rows, names, batch)
+      return backbone.loss(logits, label).reshape(z.shape[:2]), stats
+
+    return self.behind(net, z, names, forward)

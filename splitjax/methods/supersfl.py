@@ -26,13 +26,7 @@ class SuperSFL(Split):
 
   The server holds all L blocks, and clients start from its first ones; their
   classifiers stay with them. While the server does not answer, a client uploads
-  in vain and then trains alone (Algorithm 3). `fleet.allocation=supersfl`
-  derives depths from resources (eq. 1).
-
-  Example:
-    >>> from splitjax.sandbox import small
-    >>> small(SuperSFL).method.answers
-    ('server',)
+  in vain and then trains alone (Algorithm 3).
   """
 
   #: the factors of w in eq. 3: the paper's, or those of its ablations, of which
@@ -41,17 +35,13 @@ class SuperSFL(Split):
   #: tau, largest norm of l_C's gradient over the encoder; None: no limit
   clip: Annotated[float | None, POSITIVE] = 0.5
   lam: Annotated[float, NOT_NEGATIVE] = 0.01  # pull to the server's copy, eq. 8
-  #: whether a block that a single participant holds is copied from it, without
-  #: the pull (Section II-D). False: eq. 8 for all blocks.
+  #: whether a block that one participant holds is copied from it (Section II-D)
   sole_source: bool = True
   #: whether the weights of eq. 8 sum to 1 over the holders of a block. False:
-  #: as printed; with 50 clients and lam = 0.01 the server's copy then makes up
-  #: a third of block 1 and 78 to 93 % of the deepest blocks.
+  #: as printed; of 50 clients' deepest blocks 78 to 93 % are then the server's.
   normalise: bool = False
   eps: Annotated[float, POSITIVE] = 1e-8  #: eq. 3, 6; the paper has no value
-  #: whether exits predict too, gated by entropy. The paper reports one model's
-  #: accuracy and names no exit.
-  exit_answers: bool = False
+  exit_answers: bool = False  #: whether exits predict too, gated by entropy
 
   def __post_init__(self):
     super().__post_init__()
@@ -90,41 +80,41 @@ class SuperSFL(Split):
   def step(self, half, copy, context, batches, key):
     (batch,) = batches
     # Phase 1: l_C and its gradient; features up.
-    near, local, z = self.phase_one(half.net, batch)
+    front, local, z = self.phase_one(half.net, batch)
 
     # Phase 2: the server's step; its gradient of the features and l_S down.
-    far = self.back(copy.net, z, near.depth, batch)
-    theta, dz = far.pull(jnp.ones_like(far.output))
+    back = self.back(copy.net, z, front.depth, batch)
+    theta, dz = back.pull(jnp.ones_like(back.output))
     dz = self.cross("down/feature_gradient", dz, batch)
     wire.record("down/statistics", 4.0)
 
     # Phase 3: fusion (eq. 3), of the encoder alone.
-    w = self.client_weight(near.loss, far.output, near.depth)
-    served = near.pull(dz, 0.0)
+    w = self.client_weight(front.loss, back.output, front.depth)
+    served = front.pull(dz, 0.0)
     fused = trees.add(trees.scale(w, local), trees.scale(1 - w, served))
-    encoder = {n: fused[n] for n in self.backbone.names(0, near.depth)}
-    loss = w * near.loss + (1 - w) * far.output
-    half = self.optimizer.step(half, local | encoder, near.stats)
-    copy = self.optimizer.at_server.step(copy, theta, far.stats)
-    losses = {"client": near.loss, "server": far.output}
+    encoder = {n: fused[n] for n in self.backbone.names(0, front.depth)}
+    loss = w * front.loss + (1 - w) * back.output
+    half = self.optimizer.step(half, local | encoder, front.stats)
+    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    losses = {"client": front.loss, "server": back.output}
     return noted(half, loss), copy, losses
 
   def alone(self, half, context, batches, key):
     (batch,) = batches
-    near, grads, _ = self.phase_one(half.net, batch)  # sends in vain
-    half = self.optimizer.step(half, grads, near.stats)
-    return noted(half, near.loss), {"client": near.loss}
+    front, grads, _ = self.phase_one(half.net, batch)  # sends in vain
+    half = self.optimizer.step(half, grads, front.stats)
+    return noted(half, front.loss), {"client": front.loss}
 
   def phase_one(self, net, batch):
     """The forward pass, l_C's gradient, clipped in the encoder; features up."""
-    near = self.front(net, batch)
-    grads = near.pull(jnp.zeros_like(near.features), 1.0)
+    front = self.front(net, batch)
+    grads = front.pull(jnp.zeros_like(front.features), 1.0)
     if self.clip is not None:
-      names = self.backbone.names(0, near.depth)
+      names = self.backbone.names(0, front.depth)
       grads |= clipped({name: grads[name] for name in names}, self.clip)
-    z = self.cross("up/features", near.features, batch)
+    z = self.cross("up/features", front.features, batch)
     wire.send_labels(batch.real)
-    return near, grads, z
+    return front, grads, z
 
   def client_weight(self, client_loss, server_loss, depth):
     """W = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
@@ -142,13 +132,13 @@ class SuperSFL(Split):
 
   def send(self, half, copy, context, samples, weight, key):
     wire.record("up/statistics", 4.0)  # the loss of eq. 6
-    kept, shares = super().send(half, copy, context, samples, weight, key)
+    client, shares = super().send(half, copy, context, samples, weight, key)
     depth = self.depth(half.net)
     counts = jnp.where(weight > 0, 1.0, 0.0)
     shares["depth"] = counts * depth
     shares["sureness"] = weight / depth
     shares["holders"] = dict.fromkeys(self.backbone.names(0, depth), counts)
-    return kept._replace(memory=jnp.bool_(True)), shares
+    return client._replace(memory=jnp.bool_(True)), shares
 
   def merge(self, server, shares, clients, counted):
     """Theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam), eq. 8.

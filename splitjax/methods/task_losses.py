@@ -24,24 +24,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 
-from splitjax.fields import NOT_NEGATIVE, SHARE
+from splitjax.fields import SHARE
 from splitjax.losses import each_cross_entropy
-from splitjax.types import UserError
 
 Loss = Callable[[Array, Array], Array]
 """(logits [C] float, label [] int32) -> the sample's loss [], nats."""
-
-
-def of_classes(weights: tuple[float, ...], classes: int) -> Array:
-  """Checks class weights and returns them, [C] float."""
-  if len(weights) != classes or min(weights) < 0 or max(weights) == 0:
-    must = f"{classes} numbers, one for each class, at least 0 each and one"
-    raise UserError(f"option loss.weights={weights} must be {must} above 0")
-  return jnp.array(weights, float)
 
 
 def cross_entropy(classes: int) -> Loss:
@@ -65,47 +55,9 @@ def label_smoothing(
   return loss
 
 
-def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
-  """Cross-entropy times a weight of the label's class, -w_y log p_y.
-
-  The loss of a batch is the mean over samples. PyTorch divides by the sum of
-  their weights, so that a batch of rare classes weighs no more than others.
-  """
-  table = of_classes(weights, classes)
-
-  def loss(logits: Array, label: Array) -> Array:
-    return table[label] * each_cross_entropy(logits, label)
-
-  return loss
-
-
-def focal(
-  classes: int,
-  *,
-  gamma: Annotated[float, NOT_NEGATIVE] = 2.0,
-  weights: tuple[float, ...] = (),
-) -> Loss:
-  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y; gamma = 0: cross-entropy.
-
-  Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, eq. 5. `weights`
-  are alpha; (): 1 for every class.
-  """
-  table = of_classes(weights, classes) if weights else jnp.ones(classes)
-
-  def loss(logits: Array, label: Array) -> Array:
-    fit = each_cross_entropy(logits, label)
-    # 1 - p_y, away from 0, where a power below 1 has no finite gradient.
-    rest = jnp.maximum(-jnp.expm1(-fit), jnp.finfo(fit.dtype).tiny)
-    return table[label] * rest**gamma * fit
-
-  return loss
-
-
 LOSSES: dict[str, Callable[..., Loss]] = {
   "cross_entropy": cross_entropy,
   "label_smoothing": label_smoothing,
-  "class_weights": class_weights,
-  "focal": focal,
 }
 """Name -> (classes, *, options) -> Loss."""
 
@@ -121,10 +73,7 @@ def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
 
 @dataclasses.dataclass(frozen=True)
 class BatchLoss:
-  """The losses of a batch: logits [B, C], label [B] -> [B].
-
-  A record and no closure, so that networks of equal configs are equal.
-  """
+  """The losses [B] of a batch; a record, so that equal networks are equal."""
 
   factory: Callable[..., Loss]  #: an entry of LOSSES
   classes: int

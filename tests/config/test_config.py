@@ -190,7 +190,10 @@ def test_a_value_gets_the_type_of_its_field(path, value, plain):
 
 def drafts():
   several = tiny.tiny(a="splitgp", b="local")
-  several.data.partition, several.loss = "dirichlet(alpha=0.3)", "focal"
+  several.data.partition, several.loss = (
+    "dirichlet(alpha=0.3)",
+    "label_smoothing",
+  )
   several.eval.shift, several.eval.rhos = "local", None
   several.eval.metrics = "macro_f1, mine=ece(bins=5)"
   papers = tiny.tiny(a="supersfl")
@@ -295,7 +298,7 @@ def test_a_text_is_a_name_or_a_call():
   c.data.partition = "iid"
   c.backbone = "cnn8(width=0.5, depths=(1, 2))"
   c.eval.metrics = "macro_f1,few=ece(bins=5)"
-  c.loss = "focal"
+  c.loss = "label_smoothing"
   made = Config.from_dict(c)
   assert made.data.partition == Spec(PARTITIONS, "iid")
   assert (made.backbone.width, made.backbone.depths) == (0.5, (1, 2))
@@ -303,7 +306,7 @@ def test_a_text_is_a_name_or_a_call():
     "macro_f1": {},
     "few": {"bins": 5},
   }
-  assert made.loss.name == "focal"
+  assert made.loss.name == "label_smoothing"
   c.eval.metrics = None
   assert Config.from_dict(c).eval.metrics == {}
 

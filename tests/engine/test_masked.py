@@ -14,8 +14,7 @@ from marks import slow
 from splitjax import experiment, trees
 from splitjax.engine.visit import SMALL, finite
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.outer import Outer
+from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.parameters import pytree
 from splitjax.types import Net, UserError
 

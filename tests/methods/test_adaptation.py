@@ -18,7 +18,6 @@ import pytest
 from splitjax import data
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.personal import fine_tune
 from splitjax.models import Backbone
 from splitjax.types import Batch, Net, Shard
 
@@ -142,12 +141,8 @@ def test_what_the_steps_of_personalisation_take():
   samples = data.Samples(shard, data.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
   key, net = jax.random.key(3), net_of("block1", "exit1")
 
-  def tuned(moves=None):
-    how = {"lr": ALPHA, "steps": 4, "moves": moves}
-    after = fine_tune(harmony(), net, samples, key, **how)
-    return float(after.params["block1"]["w"])
-
-  assert tuned(lambda name: name != "block1") == W
+  method = harmony(inner_steps=4)
+  after = method.fine_tuned(net, samples, key)
 
   def rows(epoch, t):
     drawn = jax.random.fold_in(jax.random.split(key)[0], epoch)
@@ -158,4 +153,4 @@ def test_what_the_steps_of_personalisation_take():
   for own in (rows(0, 0), rows(0, 1), rows(0, 2), rows(1, 0)):
     x, s = X.ravel()[own], 2 * Y.ravel()[own] - 1
     w -= ALPHA * (-s * x * sigmoid(-s * w * x)).mean()
-  assert tuned() == pytest.approx(w, abs=1e-12)
+  assert float(after.params["block1"]["w"]) == pytest.approx(w, abs=1e-12)

@@ -9,8 +9,7 @@ import toy_world as toys
 
 from splitjax import wire
 from splitjax.methods import METHODS
-from splitjax.methods.fedala import Mixing
-from splitjax.methods.fedfomo import Memory, choose
+from splitjax.methods.mixing import Memory, Mixing, choose
 from splitjax.methods.optimizer import Optimizer
 from splitjax.types import NO_BLOCKS, Client, Server
 

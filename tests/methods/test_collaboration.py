@@ -94,7 +94,7 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
         kernel, bias = kernel - lr * np.outer(z, p), bias - lr * p
   client = method.first_client(toys.whole(NET), 3)
   server = method.first_server(full, full, 3)
-  memory = Prototypes(mean=jnp.asarray(mean), known=jnp.asarray(held))
+  memory = Prototypes(mean=jnp.asarray(mean), present=jnp.asarray(held))
   clients = (trees.repeat(client, 3)._replace(memory=memory),)
   server, _ = jax.jit(method.merge)(server, {}, clients, (on,))
   # Clients get this head, and keep their bodies.
@@ -142,7 +142,7 @@ def test_fedpac_estimates_with_the_body_that_it_receives(round):
   want = np.array([z[y == c].mean(axis=0) for c in range(C)])
   want[1] = 5.0
   np.testing.assert_allclose(anchors.mean, want, atol=1e-12)
-  assert anchors.known.tolist() == [round > 0] * C
+  assert anchors.present.tolist() == [round > 0] * C
 
 
 @pytest.mark.slow

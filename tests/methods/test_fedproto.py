@@ -71,7 +71,7 @@ def test_fedproto_answers_by_the_nearest_prototype():
   state = play.states[0]
   client = play.world.record(state, 2)
   mean, _ = state.server.memory
-  memory = state.server.memory._replace(known=np.arange(3) != 1)
+  memory = state.server.memory._replace(present=np.arange(3) != 1)
   server = state.server._replace(memory=memory)
   image = jnp.asarray(X.reshape(-1, *toys.SHAPE))
 

@@ -21,7 +21,7 @@ from repeated import (
 )
 
 from splitjax.methods import METHODS, nets
-from splitjax.methods.outer import Outer
+from splitjax.methods.optimizer import Outer
 from splitjax.types import NO_BLOCKS, Net, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

@@ -15,8 +15,8 @@ from splitjax.engine.round import run_round
 from splitjax.experiment import Programs
 from splitjax.fleet import orders
 from splitjax.methods.hydra import Hydra
-from splitjax.methods.merge_sfl import MergeSFL
 from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.splitfed import MergeSFL
 from splitjax.models import toy
 
 

@@ -24,12 +24,6 @@ PLAIN = {
     optax.add_decayed_weights(wd), optax.adam(LR, b1=0.8)
   ),
   "adamw": lambda wd: optax.adamw(LR, b1=0.8, weight_decay=wd),
-  "adamax": lambda wd: optax.chain(
-    optax.add_decayed_weights(wd), optax.adamax(LR, b1=0.8)
-  ),
-  "nadam": lambda wd: optax.chain(
-    optax.add_decayed_weights(wd), optax.nadam(LR, b1=0.8)
-  ),
 }
 
 

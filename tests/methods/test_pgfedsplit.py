@@ -103,7 +103,7 @@ def test_the_mixed_set_follows_the_clients_labels(r=0.75):
   mean = np.arange(C)[:, None] * 100.0 + np.zeros((C, D))
   gaussians = Gaussians(
     mean=jnp.asarray(mean),
-    known=jnp.array([True, False, True]),
+    present=jnp.array([True, False, True]),
     spread=jnp.full((C, D), 2.0),
   )
   net = toys.whole(NET)
@@ -180,7 +180,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
     own, clock = jax.device_get((state.clients[0].memory, state.server.memory))
     # Who took part in a round with a head says so himself.
     if fresh:
-      took = [n for n in range(3) if own.last[n] == round]
+      took = [n for n in range(3) if own.received[n] == round]
       assert len(took) == 2
       alpha = np.mean([own.alpha[n] for n in took])
       tau = int(np.clip(tau + (alpha < previous) - (alpha > previous), 1, 4))
@@ -189,7 +189,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
         last[n] = round
       used_in.append(round)
       np.testing.assert_allclose(clock.alpha, alpha, rtol=1e-12)
-    assert own.last.tolist() == last
+    assert own.received.tolist() == last
     since += 1
     fresh = since >= tau
     since = 0 if fresh else since
@@ -208,7 +208,7 @@ def test_the_gap_counts_rounds_since_the_last_head():
   own = toys.whole(NET).params["head"]
   for last, gap in ((-1, 7), (2, 4)):
     (client,) = state.clients
-    memory = client.memory._replace(last=jnp.array([last], jnp.int32))
+    memory = client.memory._replace(received=jnp.array([last], jnp.int32))
     begun = state._replace(
       server=server, clients=(client._replace(memory=memory),)
     )
@@ -216,7 +216,7 @@ def test_the_gap_counts_rounds_since_the_last_head():
     (after, _), mixed, _ = jax.jit(in_round.download)()
     want = COEFFICIENT(own, common, mixed, jnp.array(0.02 * gap))
     np.testing.assert_allclose(after.memory.alpha, want, rtol=1e-12)
-    assert after.memory.last == 6
+    assert after.memory.received == 6
     found.append(float(after.memory.alpha))
   assert 0 < found[0] < found[1] < 1
 
@@ -239,7 +239,7 @@ def test_tau_falls_with_a_larger_coefficient_unless_it_is_fixed(adaptive, tau):
 
 def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
   ones = jnp.ones((C, D))
-  gaussians = Gaussians(mean=ones, known=jnp.ones(C, bool), spread=ones)
+  gaussians = Gaussians(mean=ones, present=jnp.ones(C, bool), spread=ones)
   mixed = Mixed(z=None, label=None, real=None, gaussians=gaussians)
   client = SGD.start(toys.whole(NET))
 

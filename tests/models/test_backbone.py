@@ -186,8 +186,8 @@ def test_equal_networks_are_those_of_equal_fields():
   def network(**changes):
     net = BACKBONES["toy"]((4, 4, 1), 3, depths=(1, 2), batch_norm=True)
     weights = Pretrained({}, "weights of a file", "0123")
-    focal = task_losses.make_loss("focal", 3, {"gamma": 2.0})
-    fields = {"start": weights, "loss": focal, **changes}
+    smoothed = task_losses.make_loss("label_smoothing", 3, {"smoothing": 0.2})
+    fields = {"start": weights, "loss": smoothed, **changes}
     return dataclasses.replace(net, **fields)
 
   net, again = network(), network()
@@ -202,7 +202,7 @@ def test_equal_networks_are_those_of_equal_fields():
     "exits": dict(exits[:1]),
     "head": blocks[0][1],
     "start": Pretrained({}, "weights of a file", "4567"),
-    "loss": task_losses.make_loss("focal", 3, {"gamma": 1.0}),
+    "loss": task_losses.make_loss("label_smoothing", 3, {"smoothing": 0.1}),
   }
   for field in dataclasses.fields(net):
     assert network(**{field.name: others[field.name]}) != net, field.name
