@@ -174,8 +174,7 @@ def check(tree):
   config = splitjax.Config.from_dict(json.loads(tree))
   if form := FORMS.get(config.data.name):
     alone = experiment.from_scratch(config)
-    classes = config.data.classes or form.classes
-    net = experiment.make_backbone(alone, form.shape, classes, form.vocabulary)
+    net = experiment.make_backbone(alone, *form)
     experiment.check_layers(config, net)
     for key in config.methods:
       experiment.make_method(config, net, key)
