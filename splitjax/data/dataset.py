@@ -292,7 +292,10 @@ def fitting(
     UserError: the inputs have another shape or kind of numbers, or numbers that
       no network takes.
   """
-  array = np.asarray(image)
+  try:
+    array = np.asarray(image)
+  except ValueError:  # lists of several lengths
+    raise UserError(f"image: {OBJECTS}") from None
   if dtype == "uint8" and (*array.shape[1:], 1) == shape:
     array = array[..., None]
   kinds = "iuf" if np.dtype(dtype).kind == "f" else "iu"

@@ -37,12 +37,12 @@ def texts(count=96):
   return 8 * y[:, None] + RNG.integers(0, 8, (count, 10)), y
 
 
-SERIES, LABEL = learnable(np.ones((16, 9)))
+SERIES, LABEL = learnable(np.ones((28, 9)))
 KINDS = {
   "series": (
     {"x": (100 * SERIES).astype("i2"), "y": LABEL},
     "cnn1d",
-    {"width": 1 / 16, "kernel": 3},
+    {"width": 1 / 16},
   ),
   "table": (
     {"x": learnable(np.ones(5))[0].astype("f4") * 1e4 + 7, "y": LABEL},
