@@ -22,7 +22,6 @@ MODULES = (
   "splitjax.data",
   "splitjax.data.partitions",
   "splitjax.evaluation.metrics",
-  "splitjax.evaluation.privacy",
   "splitjax.fleet.allocation",
   "splitjax.methods.optimizer",
   "splitjax.methods.task_losses",
@@ -46,8 +45,8 @@ def documented():
   examples |= {name: importlib.import_module(name) for name in MODULES}
   for name in ("export", "new_client"):
     examples[f"Trained.{name}"] = getattr(splitjax.Trained, name)
-  for name in ("match_graph", "embedding_gradient", "reconstruction", "record"):
-    examples[f"leakage.{name}"] = getattr(evaluation.leakage, name)
+  for name in ("match_graph", "record", "epsilon", "noise_for"):
+    examples[f"evaluation.{name}"] = getattr(evaluation, name)
   for name, factory in METHODS.items():
     if ">>>" in (getattr(factory, "__doc__", None) or ""):
       examples[f"METHODS[{name}]"] = factory

@@ -40,6 +40,7 @@ def epsilon(releases: Sequence[Release], delta: float) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
   Example:
+    >>> from splitjax.evaluation import Release
     >>> round(epsilon([Release(noise=4.0, times=4)], delta=1e-5), 3)
     4.377
   """
