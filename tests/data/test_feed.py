@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import batches_of_round
-from engine import by_number, spied
+from worlds import by_number, spied
 
 from splitjax import data, fleet
 from splitjax.data import AUGMENTATIONS

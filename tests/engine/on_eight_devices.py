@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import runs
 import tiny
-from divided import Outcome, distance, divided, planned, play
-from engine import world
 from selected import values
+from worlds import Outcome, distance, divided, planned, play, world
 
 import splitjax
 from splitjax import experiment

@@ -3,9 +3,8 @@
 import jax
 import pytest
 import tiny
-from divided import distance, divided, play
-from engine import world
 from refusals import refused
+from worlds import distance, divided, play, world
 
 from splitjax import experiment
 from splitjax.fleet.fleets import assign_depths, divide

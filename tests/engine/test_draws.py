@@ -4,7 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import pytest
-from engine import world
+from worlds import world
 
 from splitjax.engine.faults import Struck
 from splitjax.engine.schedules import draw, fold, plan_of

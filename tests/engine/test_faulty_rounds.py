@@ -4,8 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from divided import distance, divided, planned, same_bits
-from engine import SIZES, Spy, by_number, networks, spied, world
+from worlds import (
+  SIZES,
+  Spy,
+  by_number,
+  distance,
+  divided,
+  networks,
+  planned,
+  same_bits,
+  spied,
+  world,
+)
 
 from splitjax import wire
 from splitjax.engine.round import run_round

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from divided import distance, divided, planned, same_bits
-from engine import networks, world
 from marks import slow
+from worlds import distance, divided, networks, planned, same_bits, world
 
 from splitjax import experiment, trees
 from splitjax.engine.visit import SMALL, finite

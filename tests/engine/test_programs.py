@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
-from engine import world
 from marks import slow
+from worlds import world
 
 from splitjax import trees, wire
 from splitjax.engine import layout, round

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import averaged
-from engine import by_number, networks, world
 from marks import slow
+from worlds import by_number, networks, world
 
 from splitjax import data, trees
 from splitjax.engine import layout, round

@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from divided import distance
-from engine import assert_close, networks, world
 from marks import slow
-from queues import ordered, served
 from refusals import refused
+from worlds import assert_close, distance, networks, ordered, served, world
 
 from splitjax import trees
 from splitjax.engine import loops, round

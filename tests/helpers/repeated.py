@@ -9,7 +9,7 @@ from typing import NamedTuple
 import by_hand
 import jax
 import numpy as np
-import toy_world as toys
+import worlds as toys
 
 from splitjax.methods import METHODS
 from splitjax.methods.method import Method
@@ -35,7 +35,7 @@ class Play(NamedTuple):
     metrics: of the last round.
   """
 
-  world: toys.World
+  world: toys.Population
   method: Method
   states: list
   present: list
@@ -48,7 +48,7 @@ def played(
   optimizer=PLAIN, **options,
 ):  # fmt: skip
   """Plays rounds of a method, changed by `wrap` (method -> method)."""
-  world = toys.world(NET, depths, PARTS, participants=few, steps=steps)
+  world = toys.population(NET, depths, PARTS, participants=few, steps=steps)
   method = METHODS[name](backbone=NET, optimizer=optimizer, **options)
   method = method if wrap is None else wrap(method)
   state = toys.start(world, method)

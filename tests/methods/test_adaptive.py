@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 
 from splitjax import wire
 from splitjax.methods import METHODS

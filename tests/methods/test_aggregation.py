@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

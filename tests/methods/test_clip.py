@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from divided import distance, same_bits
 from refusals import refused
+from worlds import distance, same_bits
 
 from splitjax.methods.optimizer import Optimizer, clipped
 from splitjax.types import Net

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-import toy_world as toys
+import worlds as toys
 
 from splitjax import trees
 from splitjax.methods import METHODS, fedpac, prototypes

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from refusals import refused
 
 from splitjax import models
@@ -30,7 +30,7 @@ dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
 
 
 def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
-  made = toys.world(method.backbone, (4,) * 4, toys.parts_of(SIZES))
+  made = toys.population(method.backbone, (4,) * 4, toys.parts_of(SIZES))
   ones = (1.0,) * 4
   hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
   fleet = dataclasses.replace(made.fleet, hardware=hardware)
@@ -73,7 +73,7 @@ def test_one_cut_for_all_is_splitfed():
   made = world(method)
   state, (metrics, *_) = toys.train(made, method)
   splitfed = METHODS["splitfed_v1"](**how)
-  cut = toys.world(net, (2,) * 4, toys.parts_of(SIZES))
+  cut = toys.population(net, (2,) * 4, toys.parts_of(SIZES))
   other, (want, *_) = toys.train(cut, splitfed)
   chex.assert_trees_all_close(metrics.wire, want.wire)
   whole = made.client(method, state, 0).params

@@ -9,7 +9,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 
 from splitjax import trees
 from splitjax.methods import METHODS
@@ -29,7 +29,7 @@ TOL = 1e-10
 @functools.cache
 def ragged():
   """Clients with 3, 2, 2 and 1 steps a round; the last one's rest is masked."""
-  return toys.world(NET, DEPTHS, toys.parts_of(SIZES))
+  return toys.population(NET, DEPTHS, toys.parts_of(SIZES))
 
 
 def make(name, **options):
@@ -44,8 +44,8 @@ def assert_moved(state):
 
 @pytest.mark.slow
 def test_splitfed_of_one_depth_is_fedavg_of_the_uncut_network():
-  cut = toys.world(NET, (1, 1, 1, 1), toys.parts_of(SIZES))
-  uncut = toys.world(NET, (4, 4, 4, 4), toys.parts_of(SIZES))
+  cut = toys.population(NET, (1, 1, 1, 1), toys.parts_of(SIZES))
+  uncut = toys.population(NET, (4, 4, 4, 4), toys.parts_of(SIZES))
   splitfed, fedavg = make("splitfed_v1"), make("fedavg")
   split, of_split = toys.train(cut, splitfed)
   whole, of_whole = toys.train(uncut, fedavg)

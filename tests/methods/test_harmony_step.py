@@ -8,7 +8,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from by_hand import blocks
 
 from splitjax import models, wire

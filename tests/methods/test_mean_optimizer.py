@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from refusals import refused
 from repeated import (
   LR,
@@ -148,7 +148,7 @@ def test_what_is_no_mean_over_clients_is_not_moved():
 
 
 def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
-  world = toys.world(NET, (1, 2), PARTS[:2])
+  world = toys.population(NET, (1, 2), PARTS[:2])
   with refused("mean_optimizer"):
     method = METHODS["supersfl"](backbone=NET, optimizer=PLAIN, outer=NONE)
     toys.start(world, method)

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 import tiny
-import toy_world as toys
+import worlds as toys
 from refusals import refused
 
 from splitjax.methods import METHODS
@@ -110,7 +110,7 @@ def test_a_rule_of_ones_own_gets_the_momentum(monkeypatch):
 
 def test_the_server_has_a_rate_of_its_own():
   """The client's half is that of Adam at 0.01, the server's that at 0.02."""
-  world = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
+  world = toys.population(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
   for lr, server_lr in ((0.01, 0.02), (0.01, None), (0.02, None)):
     optimizer = Optimizer(lr=lr, momentum=0.5, server_lr=server_lr, name="adam")

@@ -4,7 +4,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from marks import slow
 from repeated import (
   LR,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-import toy_world as toys
+import worlds as toys
 from scipy.special import log_softmax
 
 from splitjax.methods import nets
@@ -97,7 +97,7 @@ def test_prototypes_and_gaussians_are_loops_over_clients():
 
 @pytest.mark.slow
 def test_the_mixed_set_follows_the_clients_labels(r=0.75):
-  world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
+  world = toys.population(NET, (4, 4), toys.parts_of((9, 20)))
   method = pgfedsplit(r=r)
   samples = toys.client_round(world, method, number=1).samples
   mean = np.arange(C)[:, None] * 100.0 + np.zeros((C, D))
@@ -135,7 +135,7 @@ def test_the_mixed_set_follows_the_clients_labels(r=0.75):
 
 @pytest.mark.slow
 def test_a_head_epoch_is_a_loop_over_its_batches():
-  world = toys.world(NET, (4,), toys.parts_of((8,)))
+  world = toys.population(NET, (4,), toys.parts_of((8,)))
   method = pgfedsplit(r=0.0, head_epochs=1)
   in_round, key = toys.client_round(world, method, number=1), jax.random.key(5)
 
@@ -168,7 +168,9 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
 @pytest.mark.slow
 def test_ten_rounds_of_the_clock_with_partial_participation():
   """tau, gaps and mean coefficients, counted by hand beside the program."""
-  world = toys.world(NET, (4,) * 3, toys.parts_of((8, 6, 7)), participants=2)
+  world = toys.population(
+    NET, (4,) * 3, toys.parts_of((8, 6, 7)), participants=2
+  )
   method = pgfedsplit(tau=2, tau_max=4, lam=0.1, head_epochs=1)
   state = toys.start(world, method)
   step = toys.compiled(world, method, state)
@@ -200,7 +202,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
 
 def test_the_gap_counts_rounds_since_the_last_head():
   """In round 6: seven without a head ever, four after that of round 2."""
-  world = toys.world(NET, (4,), toys.parts_of((8,)))
+  world = toys.population(NET, (4,), toys.parts_of((8,)))
   method = pgfedsplit(beta=0.02)
   state, common = toys.start(world, method), head(2)
   clock = state.server.memory._replace(fresh=jnp.bool_(True), head=common)
@@ -224,7 +226,7 @@ def test_the_gap_counts_rounds_since_the_last_head():
 @pytest.mark.parametrize(("adaptive", "tau"), [(True, 1), (False, 2)])
 def test_tau_falls_with_a_larger_coefficient_unless_it_is_fixed(adaptive, tau):
   method = pgfedsplit(tau=2, adaptive=adaptive)
-  state = toys.start(toys.world(NET, (4,), toys.parts_of((8,))), method)
+  state = toys.start(toys.population(NET, (4,), toys.parts_of((8,))), method)
   clock = state.server.memory._replace(fresh=jnp.bool_(True))
   client = Half(net=toys.whole(NET), slots={}, memory=state.clients[0].memory)
   server = state.server._replace(memory=clock)

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 import tiny
-import toy_world as toys
+import worlds as toys
 from refusals import refused
 from repeated import LR, first, gradient, minus, played
 

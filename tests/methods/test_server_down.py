@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 
 from splitjax import wire
 from splitjax.methods import METHODS

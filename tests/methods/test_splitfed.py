@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 
 from splitjax import models, trees
 from splitjax.methods.hydra import Hydra, mean_head
@@ -27,7 +27,7 @@ SGD = Optimizer(lr=0.1)
 
 def ragged():
   """Clients with 3, 2, 2 and 1 steps a round."""
-  return toys.world(NET, DEPTHS, toys.parts_of(SIZES))
+  return toys.population(NET, DEPTHS, toys.parts_of(SIZES))
 
 
 @pytest.mark.parametrize("on", ["server", "both"])

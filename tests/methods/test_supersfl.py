@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 
 from splitjax import models, wire
 from splitjax.engine.faults import FaultTable
@@ -158,7 +158,7 @@ def test_three_numbers_by_hand():
   assert got == pytest.approx(want, rel=1e-6)
 
 
-WORLD = toys.world(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
+WORLD = toys.population(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
 
 
 @functools.cache
@@ -189,7 +189,7 @@ def test_after_a_round_prefixes_and_server_are_one_network():
 @pytest.mark.slow
 def test_clients_keep_their_normalisation_and_the_server_its_own():
   net = toys.network((1, 2), batch_norm=True)
-  world = toys.world(net, (1, 2, 2), toys.parts_of((8, 6, 7)))
+  world = toys.population(net, (1, 2, 2), toys.parts_of((8, 6, 7)))
   method = supersfl(backbone=net, local_norm=True)
   state, (metrics,) = toys.train(world, method, 1)
   first, second = (world.client(method, state, n) for n in (1, 2))

@@ -6,7 +6,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import toy_world as toys
+import worlds as toys
 from marks import slow
 from refusals import refused
 
@@ -29,7 +29,7 @@ def make(name, optimizer=SGD, **options):
 @functools.cache
 def world():
   """Four clients with 3, 2, 2 and 1 steps a round."""
-  return toys.world(NET, (4,) * 4, toys.parts_of(SIZES))
+  return toys.population(NET, (4,) * 4, toys.parts_of(SIZES))
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def by_hand_round(pull, rates, epochs):
 def test_the_round_of_a_client_alone_by_hand(
   name, options, pull, rates, epochs
 ):
-  world = toys.world(NET, (4,), (ALONE,), epochs=3)
+  world = toys.population(NET, (4,), (ALONE,), epochs=3)
   method = make(name, PLAIN, **options)
   state, _ = toys.train(world, method, 1)
   got = by_hand.arrays(world.client(method, state, 0).params)
@@ -124,7 +124,7 @@ def test_the_round_of_a_client_alone_by_hand(
 def test_fedprox_is_anchored_at_what_arrived():
   # With one step a round the gradient of the proximal term is 0 if its anchor
   # is the network that the step begins with.
-  world = toys.world(NET, (4,), toys.parts_of((4,)))
+  world = toys.population(NET, (4,), toys.parts_of((4,)))
 
   def after(name, **options):
     method = make(name, **options)
@@ -194,7 +194,7 @@ def test_options_out_of_range(name, option, value):
 
 
 def test_fedfomo_needs_another_client():
-  lonely = toys.world(NET, (4,), (ALONE,))
+  lonely = toys.population(NET, (4,), (ALONE,))
   with refused("models"):
     toys.start(lonely, make("fedfomo"))
 
@@ -205,7 +205,7 @@ def test_fedfomo_needs_another_client():
   [("fedpac", (8,)), ("pgfedsplit", (8,)), ("pgfedsplit", (1, 9, 5))],
 )
 def test_one_client_and_clients_of_one_sample(name, sizes):
-  world = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))
+  world = toys.population(NET, (4,) * len(sizes), toys.parts_of(sizes))
   state, metrics = toys.train(world, make(name))
   assert metrics[-1].participants == len(sizes)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))

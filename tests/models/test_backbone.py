@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import assert_close
 from numpy_nets import fill
+from worlds import assert_close
 
 from splitjax import models
 from splitjax.methods import task_losses
@@ -77,8 +77,8 @@ def test_prefix_then_suffix_is_the_whole(name, train):
     z, front = models.run(net, client, x, net.names(0, depth), train=train)
     names = (*net.names(depth), "head")
     logits, back = models.run(net, server, z, names, train=train)
-    assert_close(logits, want, atol=1e-12)
-    assert_close({**front, **back}, stats, atol=1e-12)
+    assert_close(logits, want, tol=1e-12)
+    assert_close({**front, **back}, stats, tol=1e-12)
     exit_says, _ = models.run(
       net, client, z, (models.exit_name(depth),), train=train
     )
@@ -95,7 +95,7 @@ def test_taps_are_what_run_gives_at_each_cut(name):
     assert taps.keys() == set(cuts)
     for cut, z in taps.items():
       want, _ = models.run(net, full, x, net.names(0, cut), train=True)
-      assert_close(z, want, atol=1e-12)
+      assert_close(z, want, tol=1e-12)
       assert z.shape == (5, *handed[net.names()[cut - 1]])
 
 
@@ -108,7 +108,7 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
   want = models.taps(net, full, x, net.cuts, train=True)
   for last in net.cuts:
     for cut, z in taps(last).items():
-      assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)
+      assert_close(z, want[cut] if cut <= last else 0 * z, tol=1e-12)
 
 
 def test_statistics_are_taken_over_the_real_samples_alone():
@@ -119,8 +119,8 @@ def test_statistics_are_taken_over_the_real_samples_alone():
   real = jnp.array([True, True, True, False, False])
   junk = x.at[3:].set(1e4)
   out, found = models.run(net, full, junk, names, train=True, real=real)
-  assert_close(out[:3], want, atol=1e-10)
-  assert_close(found, stats, atol=1e-10)
+  assert_close(out[:3], want, tol=1e-10)
+  assert_close(found, stats, tol=1e-10)
   mean = found["block1"]["BatchNorm_0"]["mean"]
   dense = full.params["block1"]["Dense_0"]
   before = x[:3].reshape(3, -1) @ dense["kernel"] + dense["bias"]
@@ -133,21 +133,21 @@ def test_running_statistics_are_used_and_kept_when_not_training():
   net, full = SMALL["toy"], filled("toy")
   x, names = images(net), net.names()
   out, stats = models.run(net, full, x, names, train=False)
-  assert_close(stats, {n: full.stats[n] for n in names})
+  assert_close(stats, {n: full.stats[n] for n in names}, 0.0)
   one, _ = models.run(net, full, x[:1], names, train=False)
-  assert_close(one, out[:1], atol=1e-12)
+  assert_close(one, out[:1], tol=1e-12)
 
 
 def test_the_same_key_draws_the_same_network():
   one, same, other = (draw(SMALL["toy"], seed) for seed in (0, 0, 1))
-  assert_close(one, same)
+  assert_close(one, same, 0.0)
   for block, tree in one.params.items():
     a, b = tree["Dense_0"]["kernel"], other.params[block]["Dense_0"]["kernel"]
     assert float(jnp.abs(a - b).max()) > 0.1
   # An exit more changes no other block.
   few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,), batch_norm=True))
   assert one.params.keys() - few.params.keys() == {"exit1", "exit3"}
-  assert_close(models.select(one, few.params), few)
+  assert_close(models.select(one, few.params), few, 0.0)
   # Blocks of equal shape start apart.
   a, b = (few.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
   assert float(jnp.abs(a - b).max()) > 0.1

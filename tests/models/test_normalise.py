@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import world
 from normalisation import Alone
 from numpy_nets import EPS, draw, group_norm
+from worlds import world
 
 from splitjax.models import (
   Chain,

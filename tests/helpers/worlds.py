@@ -1,0 +1,607 @@
+"""The clients of the tests: small networks, data, rounds, any method.
+
+A method is played on `splitjax.sandbox` (`world`), divided among devices or
+served in an order where a test asks for it. NumPy's loops take `population`,
+whose networks have four different widths and no parameter at zero, so that
+swapped blocks, forgotten biases and mispriced messages cannot go unnoticed.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import data, models, sandbox, simulation, trees, wire
+from splitjax.engine import devices, layout, round, visit
+from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
+from splitjax.engine.loops import one_server
+from splitjax.engine.round import run_round
+from splitjax.engine.visit import ClientRound
+from splitjax.fleet import Cohort, Fleet, orders
+from splitjax.fleet.fleets import divide
+from splitjax.methods import METHODS
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import Backbone, DenseBlock, Style, toy
+from splitjax.parameters import pytree
+from splitjax.sandbox import SIZES, Sandbox
+from splitjax.types import (
+  NO_BLOCKS,
+  Batch,
+  Client,
+  Half,
+  Metrics,
+  Net,
+  Server,
+  Shard,
+  State,
+)
+
+SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)
+STOCK = 64
+"""Images that all clients' data are taken from."""
+
+
+@functools.cache
+def network(
+  depths: tuple[int, ...] = (1, 2, 3), batch_norm: bool = False
+) -> Backbone:
+  """The toy, with a width of its own for every block."""
+  net = toy(SHAPE, CLASSES, depths=depths, length=len(WIDTHS))
+  how = Style(norm="batch" if batch_norm else None)
+  blocks = {
+    name: DenseBlock(width, how)
+    for name, width in zip(net.blocks, WIDTHS, strict=True)
+  }
+  return dataclasses.replace(net, blocks=blocks)
+
+
+def fresh(net: Backbone, seed: int = 0) -> Net:
+  """A random network without a zero in it, biases and statistics included.
+
+  Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
+  as they are, another one rounds them.
+  """
+  full = models.shapes(net)
+  rng = np.random.default_rng([seed, 0])
+
+  def draw(path, leaf):
+    noise = rng.uniform(-0.2, 0.2, leaf.shape)
+    kind = path[-1].key
+    if kind == "kernel":
+      noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
+    return noise + (kind in ("scale", "var"))
+
+  return jax.tree_util.tree_map_with_path(draw, full)
+
+
+def whole(net: Backbone, seed: int = 0) -> Net:
+  """A random network without its exits, as a client may hold it."""
+  full = jax.tree.map(jnp.asarray, fresh(net, seed))
+  return models.prefix(net, full, net.length)
+
+
+def stack(net: Backbone, count: int) -> Net:
+  """So many such networks, leaves [N, ...]."""
+  networks = [whole(net, seed) for seed in range(count)]
+  return jax.tree.map(lambda *x: jnp.stack(x), *networks)
+
+
+def flat(tree) -> np.ndarray:
+  """All numbers of a pytree in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def batch(
+  seed: int, size: int = 6, real: Sequence[bool] | None = None
+) -> Batch:
+  """A random batch; its padding is loud, so that a leak of it shows."""
+  rng = np.random.default_rng([seed, 1])
+  mask = np.ones(size, bool) if real is None else np.array(real)
+  image = rng.normal(size=(size, *SHAPE))
+  image[~mask] *= 30
+  label = rng.integers(0, CLASSES, size).astype(np.int32)
+  return Batch(image, label, mask)
+
+
+def pair(
+  net: Backbone, depth: int, optimizer: Optimizer, seed: int = 0
+) -> tuple[Half, Half]:
+  """A client of this depth and its copy of the server, ready for a step."""
+  full = jax.tree.map(jnp.asarray, fresh(net, seed))
+  theta = models.suffix(net, full, net.cuts[0])
+  return (
+    optimizer.start(models.prefix(net, full, depth)),
+    optimizer.at_server.start(theta, copied=True),
+  )
+
+
+@functools.cache
+def stock() -> tuple[np.ndarray, np.ndarray]:
+  """Images [STOCK, 4, 4, 1] uint8 and labels [STOCK] int32."""
+  rng = np.random.default_rng(5)
+  image = rng.integers(0, 256, (STOCK, *SHAPE)).astype(np.uint8)
+  return image, rng.integers(0, CLASSES, STOCK).astype(np.int32)
+
+
+def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+  """Images of these rows as a network sees them [B, 16] float64, labels."""
+  image, label = stock()
+  mean, std = data.scale(image)
+  rows = np.asarray(rows)
+  flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
+  return flat, label[rows]
+
+
+def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
+  """Samples of a client with these rows of the stock, in batches of 4.
+
+  It holds the rows `held` back to validate on; -1 is padding.
+  """
+  image, label = stock()
+  counts = np.bincount(label[list(rows)], minlength=CLASSES)
+  shard = Shard(
+    jnp.asarray(image),
+    jnp.asarray(label),
+    jnp.asarray(rows, jnp.int32),
+    jnp.int32(len(rows)),
+    jnp.asarray(counts),
+    jnp.int32(0),
+    validation=jnp.asarray(held, jnp.int32),
+  )
+  return data.Samples(shard, population(net, (4,), (tuple(rows),)).plans[0])
+
+
+def parts_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+  """Disjoint rows for clients of these sizes."""
+  ends = np.cumsum(sizes)
+  rows = np.random.default_rng(2).permutation(STOCK)[: ends[-1]]
+  return tuple(
+    tuple(int(i) for i in part) for part in np.split(rows, ends[:-1])
+  )
+
+
+class Population(NamedTuple):
+  """Clients with data, for any method; the fields are a Sandbox's."""
+
+  net: Backbone
+  depths: tuple[int, ...]
+  parts: tuple[tuple[int, ...], ...]
+  fleet: Fleet
+  plans: tuple[data.BatchPlan, ...]
+  shards: tuple[Shard, ...]
+
+  def where(self, n: int) -> tuple[int, int]:
+    """The cohort of client n, and its row there."""
+    for number, cohort in enumerate(self.fleet.cohorts):
+      if n in cohort.ids:
+        return number, cohort.ids.index(n)
+    raise KeyError(n)
+
+  def record(self, state: State, n: int) -> Client:
+    """What client n keeps, unbatched, on the host."""
+    cohort, row = self.where(n)
+    return jax.device_get(trees.take(state.clients[cohort], row))
+
+  def client(self, method: Method, state: State, n: int) -> Net:
+    """The network of client n between rounds."""
+    return method.model(self.record(state, n), jax.device_get(state.server))
+
+
+def population(
+  net: Backbone,
+  depths: tuple[int, ...],
+  parts: tuple[tuple[int, ...], ...],
+  *,
+  batch_size: int = 4,
+  epochs: int = 1,
+  steps: int | None = None,
+  participants: int | None = None,
+) -> Population:
+  """Clients of these depths with these rows of the stock.
+
+  The other arguments are those of `simulation.simulate`.
+  """
+  cohorts = tuple(
+    Cohort(depth, tuple(n for n, k in enumerate(depths) if k == depth))
+    for depth in sorted(set(depths))
+  )
+  count = len(depths)
+  fleet = Fleet(cohorts, (1.0,) * count, participants or count)
+  method = METHODS["local"](backbone=net, optimizer=Optimizer(lr=0.1))
+  simulated = simulation.simulate(
+    method, *stock(), [np.array(rows) for rows in parts], fleet=fleet,
+    batch=batch_size, epochs=epochs, steps=steps,
+  )  # fmt: skip
+  return Population(
+    net, depths, parts, fleet, simulated.plans, simulated.shards
+  )
+
+
+def start(world: Population, method: Method, seed: int = 0) -> State:
+  """The state before the first round, in buffers that may be donated."""
+  full = jax.tree.map(jnp.asarray, fresh(world.net, seed))
+  clients = layout.of(world.fleet)
+  state = round.start(method, clients, full, jax.random.key(seed))
+  return jax.tree.map(jnp.copy, state)
+
+
+def client_round(
+  world: Population,
+  method: Method,
+  n: int = 0,
+  number: int = 0,
+  state: State | None = None,
+) -> ClientRound:
+  """Client n in round `number`, from `state`; None: the first."""
+  state = start(world, method) if state is None else state
+  cohort, row = world.where(n)
+  shard, plan = world.shards[cohort], world.plans[cohort]
+  common = visit.Common(
+    server=state.server,
+    image=shard.image,
+    label=shard.label,
+    round=jnp.int32(number),
+    key=jax.random.key(3),
+  )
+  cohort_of_one = jax.tree.map(
+    lambda x: x[row : row + 1],
+    (state.clients[cohort], shard._replace(image=(), label=())),
+  )
+  active = jnp.ones(1, bool)
+  client = visit.Visit(
+    *cohort_of_one,
+    sampled=active,
+    struck=strike(NO_FAULTS, method, common.round, jnp.array([n]), active),
+  )
+  (client,) = visit.with_draws(method, plan, common.key, (client,))
+  return ClientRound(method, plan, common, trees.take(client, 0))
+
+
+def hasty(function, *args):
+  """Compiles a function (jitted or not) for these arguments, in haste.
+
+  It will run for milliseconds; LLVM's optimisations would take seconds.
+  """
+  jitted = function if hasattr(function, "lower") else jax.jit(function)
+  return jitted.lower(*args).compile(
+    compiler_options={"xla_backend_optimization_level": 0}
+  )
+
+
+def compiled(world: Population, method: Method, state: State, **options):
+  """The round of this world, (state) -> state, metrics.
+
+  `options` are keywords of `run_round`.
+  """
+  how = {"layout": layout.of(world.fleet), "plans": world.plans, **options}
+  lowered = round.run_round.lower(method, state, world.shards, **how)
+  step = lowered.compile(compiler_options={"xla_backend_optimization_level": 0})
+  data = {key: options[key] for key in {"faults"} & options.keys()}
+  return lambda state: step(method, state, world.shards, **data)
+
+
+def train(
+  world: Population, method: Method, count: int = 3, seed: int = 0, **options
+) -> tuple[State, list[Metrics]]:
+  """Runs `count` compiled rounds; the state after the last, all metrics."""
+  state, metrics = start(world, method, seed), []
+  step = compiled(world, method, state, **options)
+  for _ in range(count):
+    state, of_round = step(state)
+    metrics.append(of_round)
+  return state, metrics
+
+
+def assert_close(got, want, tol: float = 1e-10, rtol: float = 0.0) -> None:
+  """Compares two pytrees leaf by leaf: |got - want| <= tol + rtol |want|."""
+  assert jax.tree.structure(got) == jax.tree.structure(want)
+  paths = jax.tree_util.tree_leaves_with_path(got)
+  for (path, a), b in zip(paths, jax.tree.leaves(want), strict=True):
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+      a, b = jax.random.key_data(a), jax.random.key_data(b)
+    np.testing.assert_allclose(
+      a, b, rtol, tol, err_msg=jax.tree_util.keystr(path)
+    )
+
+
+@functools.cache
+def world(
+  name: str,
+  *,
+  options: tuple[tuple[str, object], ...] = (),
+  outer: tuple[tuple[str, object], ...] = (),
+  depths: tuple[int, ...] = (1, 2),
+  batch_norm: bool = False,
+  participants: int | None = None,
+  sizes: tuple[int, ...] = SIZES,
+  **plan: Any,
+) -> Sandbox:
+  """A sandbox with the method of that name, cached.
+
+  Args:
+    name: in METHODS.
+    options: of the method, as pairs.
+    outer: options of the optimiser, as pairs.
+    depths: cuts in use, of a toy with one block more.
+    batch_norm: whether blocks normalise.
+    participants: clients per round.
+    sizes: samples of each client.
+    plan: batch, epochs and steps of `sandbox.build`.
+  """
+  optimizer = Optimizer(**{"lr": 0.1, **dict(outer)})
+  method = None
+  while method is None or (one_server(method) and len(depths) > 1):
+    depths = depths if method is None else depths[:1]
+    length = max(depths) + 1 if method is None else method.backbone.length
+    net = toy(
+      sandbox.SHAPE,
+      sandbox.CLASSES,
+      depths=depths,
+      length=length,
+      batch_norm=batch_norm,
+    )
+    method = METHODS[name](backbone=net, optimizer=optimizer, **dict(options))
+  fleet = sandbox.fleet_of(
+    method, clients=len(sizes), participants=participants
+  )
+  return sandbox.build(method, fleet, sizes, **plan)
+
+
+class Memory(NamedTuple):
+  """What a spy client counts over all rounds.
+
+  Attributes:
+    seen: [Z] int32, how often each row of the data set was in a batch.
+    steps: [] int32, steps, including those that the engine should undo.
+    begun: [] int32, begun rounds.
+    finished: [] int32, finished rounds.
+    drawn: [] uint32, a number drawn from the key of the last step.
+  """
+
+  seen: jax.Array
+  steps: jax.Array
+  begun: jax.Array
+  finished: jax.Array
+  drawn: jax.Array
+
+
+@pytree
+class Spy(Method):
+  """Learns nothing and records the calls of the engine.
+
+  Each image of its data set holds the number of its row (`spied`). Every step
+  counts, also on padding; every message costs 1 byte. The server's memory is
+  the participants' weighted sum of (1, steps of the round).
+  """
+
+  total: int
+
+  def first_client(self, net, size):
+    zero = jnp.int32(0)
+    return Client(
+      net=NO_BLOCKS,
+      memory=Memory(
+        seen=jnp.zeros(self.total, jnp.int32),
+        steps=zero,
+        begun=zero,
+        finished=zero,
+        drawn=jnp.uint32(0),
+      ),
+    )
+
+  def first_server(self, full, part, size):
+    return Server(net=NO_BLOCKS, common=NO_BLOCKS, memory=jnp.zeros(2))
+
+  def receive(self, client, server, samples, round, key):
+    wire.record("down/model", 1.0)
+    memory = client.memory._replace(begun=client.memory.begun + 1)
+    return (
+      Half(net=NO_BLOCKS, slots={}, memory=memory),
+      Half(net=NO_BLOCKS, slots={}, memory=jnp.array([1.0, 0.0])),
+      (),
+    )
+
+  def step(self, client, server, context, batches, key):
+    wire.record("up/prefix", 1.0)
+    old = client.memory
+    seen = old.seen
+    for batch in batches:
+      row = batch.image[:, 0, 0, :] @ jnp.array([1.0, 256.0])
+      row = jnp.round(row).astype(jnp.int32)
+      seen = seen.at[row].add(batch.real)
+    drawn = jax.random.bits(key, dtype=jnp.uint32)
+    memory = old._replace(seen=seen, steps=old.steps + 1, drawn=drawn)
+    server = server._replace(memory=server.memory + jnp.array([0.0, 1.0]))
+    return client._replace(memory=memory), server, {"one": jnp.ones(())}
+
+  def send(self, client, server, context, samples, weight, key):
+    wire.record("up/model", 1.0)
+    memory = client.memory._replace(finished=client.memory.finished + 1)
+    shares = {"memory": weight * server.memory}
+    return Client(net=NO_BLOCKS, memory=memory), shares
+
+  def merge(self, server, shares, clients, counted):
+    return server._replace(memory=shares["memory"]), clients
+
+
+def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Sandbox:
+  """A sandbox of spies; each image is two bytes, the number of its row."""
+  total = sum(sizes) + 5
+  number = np.arange(total)
+  image = np.stack([number % 256, number // 256], -1).astype(np.uint8)
+  image = np.broadcast_to(image[:, None, None], (total, 1, 1, 2))
+  depths = tuple(cohort.depth for cohort in fleet.cohorts)
+  net = toy((1, 1, 2), sandbox.CLASSES, depths=depths, length=max(depths) + 1)
+  spy = Spy(backbone=net, optimizer=Optimizer(lr=0.1), total=total)
+  made = sandbox.build(spy, fleet, sizes, image=image, **plan)
+  plain = tuple(p._replace(mean=(0.0, 0.0), std=(1.0, 1.0)) for p in made.plans)
+  return made._replace(plans=plain)
+
+
+def by_number(made: Sandbox, state: Any) -> list:
+  """What clients keep, on the host, in the order of their numbers."""
+  return _in_order(made.fleet, state.clients)
+
+
+def networks(made: Sandbox, state: Any) -> list:
+  """The networks that clients start a round with, in the same order."""
+  return _in_order(made.fleet, made.networks(state))
+
+
+def _in_order(fleet: Fleet, stacked: Any) -> list:
+  out = {}
+  for cohort, rows in zip(fleet.cohorts, jax.device_get(stacked), strict=True):
+    for place, number in enumerate(cohort.ids):
+      out[number] = trees.take(rows, place)
+  return [out[number] for number in sorted(out)]
+
+
+class Divided(NamedTuple):
+  """A world on a mesh; see sandbox.Sandbox."""
+
+  world: Sandbox
+  mesh: Any
+
+  def state(self):
+    """The state before the first round, on the devices."""
+    specs = devices.state_specs(len(self.world.fleet.cohorts))
+    where = devices.client_sharding(self.mesh, specs)
+    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
+
+  def round(self, state):
+    """Runs a round; the state is donated."""
+    made = self.world
+    return run_round(
+      made.method, state, made.shards, **made.how, mesh=self.mesh
+    )
+
+  def text(self):
+    """The compiled program."""
+    made = self.world
+    return (
+      run_round.lower(
+        made.method, self.state(), made.shards, **made.how, mesh=self.mesh
+      )
+      .compile()
+      .as_text()
+    )
+
+
+def divided(
+  made: Sandbox,
+  count: int = 1,
+  chunk: int | None = None,
+  *,
+  sizes: tuple[int, ...] = sandbox.SIZES,
+) -> Divided:
+  """Divides a world, whose clients hold `sizes` samples, among devices."""
+  fleet = divide(made.fleet, count, [chunk] * len(made.fleet.cohorts))
+  mesh = devices.make_mesh(count)
+  first = made.shards[0]
+  shared = devices.put_on_devices(
+    mesh, jax.device_get((first.image, first.label))
+  )
+  shards = []
+  for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
+    rows = [sandbox.parts(sizes)[i] for i in cohort.numbers]
+    shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.numbers)
+    shard = orders.with_service_order(
+      made.method, shard, plan, fleet,
+      order="cyclic", turn=1, rounds=sandbox.ROUNDS, seed=0,
+    )  # fmt: skip
+    of_clients = shard._replace(image=(), label=())
+    shard = devices.put_on_devices(
+      mesh, jax.device_get(of_clients), devices.DIVIDED
+    )
+    shards.append(shard._replace(image=shared[0], label=shared[1]))
+  return Divided(made._replace(fleet=fleet, shards=tuple(shards)), mesh)
+
+
+def planned(place: Divided, **tables) -> Divided:
+  """The same clients with faults: fields of a FaultTable, [N, R]."""
+  faults = FaultTable(**{k: np.asarray(x) for k, x in tables.items()})
+  return place._replace(world=place.world._replace(faults=faults))
+
+
+class Outcome(NamedTuple):
+  """The results of rounds, on the host.
+
+  Attributes:
+    clients: what they keep, in the order of their numbers.
+    networks: that they start a round with, in the same order.
+    server: its network.
+    metrics: of the last round.
+  """
+
+  clients: list
+  networks: list
+  server: Any
+  metrics: Any
+
+
+def play(place: Divided, count: int = 2) -> Outcome:
+  """Runs `count` rounds."""
+  state = place.state()
+  for _ in range(count):
+    state, metrics = place.round(state)
+  return Outcome(
+    clients=by_number(place.world, state),
+    networks=networks(place.world, state),
+    server=jax.device_get(state.server.net),
+    metrics=jax.device_get(metrics),
+  )
+
+
+def distance(a: Any, b: Any) -> float:
+  """The largest difference between two pytrees."""
+  gaps = jax.tree.map(
+    lambda x, y: np.abs(np.asarray(x, float) - np.asarray(y, float)).max(), a, b
+  )
+  return max([0.0, *map(float, jax.tree.leaves(gaps))])
+
+
+def same_bits(a: Any, b: Any) -> bool:
+  """Whether two pytrees of arrays are equal in every bit."""
+  pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  return all(
+    np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs
+  )
+
+
+QUEUE = 10, 6, 7, 4
+"""Samples of clients that visit one server."""
+ROUNDS = 3
+
+
+def ordered(name, *, turn=1, **options):
+  """Four clients of depth 2 that are served in cycles."""
+  made = world(name, depths=(2,), sizes=QUEUE, **options)
+  (shard,), (plan,) = made.shards, made.plans
+  shard = orders.with_service_order(
+    made.method,
+    shard,
+    plan,
+    made.fleet,
+    order="cyclic",
+    turn=turn,
+    rounds=ROUNDS,
+    seed=0,
+  )
+  return made._replace(shards=(shard,))
+
+
+def served(made, order):
+  """The same clients, served in this order [Q] in every round."""
+  (shard,) = made.shards
+  taken = np.asarray(shard.service_order[:, 0]) >= 0
+  table = np.full(shard.service_order.shape, orders.NO_TURN, np.int32)
+  for client, steps in enumerate(taken):
+    positions = np.flatnonzero(np.asarray(order) == client)
+    table[client, :, steps] = positions[:, None]
+  shard = shard._replace(service_order=jnp.asarray(table))
+  return made._replace(shards=(shard,))
