@@ -7,6 +7,7 @@ evaluated, so no config file and no data are needed.
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -75,60 +76,48 @@ def report(
     parts: whether the reports of seeds and cells are written, too.
     figures: which reports get figures.
   """
-  found = _collect(folder, into, only)
+  collected = _collect(folder, into, only)
+  inside = list[Path]()
+  if parts and workdirs.is_grid(folder):
+    names = [cell["name"] for cell in workdirs.read_grid(folder)["cells"]]
+    inside = [folder / name for name in names if only is None or name in only]
+  elif parts and workdirs.is_over_seeds(folder):
+    inside = workdirs.seeds_of(folder)
   with claims.held(folder):
-    _write_all(found, folder, into, only, parts=parts, figures=figures)
-  return found
-
-
-def _write_all(
-  found: Results,
-  folder: Path,
-  into: str,
-  only: Collection[str] | None,
-  *,
-  parts: bool,
-  figures: Figures,
-) -> None:
-  """Writes the reports of a folder, see `report`."""
-  inner: Figures = "all" if figures == "all" else "none"
-  for part in _parts(folder, only) if parts else ():
-    with contextlib.suppress(Unfinished):
-      report(part, into, figures=inner)
-  write(found, folder / into, into, figures)
+    for part in inside:
+      with contextlib.suppress(Unfinished):
+        report(part, into, figures="all" if figures == "all" else "none")
+    write(collected, folder / into, into, figures)
+  return collected
 
 
 def write(
-  found: Results, folder: Path, into: str = "", figures: Figures = "report"
+  collected: Results, folder: Path, into: str = "", figures: Figures = "report"
 ) -> Path:
   """Writes tables, figures and the page of results; returns the page.
 
   The tables are written before anything is drawn. The measurements of the first
   run are drawn, unless there are several cells.
-
-  Args:
-    found: the results.
-    folder: the folder; it is made.
-    into: "evaluate" for the numbers of an evaluation.
-    figures: "none" draws nothing.
   """
   folder.mkdir(parents=True, exist_ok=True)
-  page.write(found, folder)
-  path = page.write_page(found, folder)
+  page.write(collected, folder)
+  path = page.write_page(collected, folder)
   if figures == "none":
     return path
   from splitjax.reports.figures import draw  # imports matplotlib
 
-  drawn = draw(found, folder)
-  run = found.runs[0]
-  if all(other.keys == run.keys for other in found.runs):
+  drawn = draw(collected, folder)
+  run = collected.runs[0]
+  if len({run.cell for run in collected.runs}) == 1:
     source = Path(run.folder) / into
     drawn += pictures(source, run.settings, folder)
-    inside = [f"inside_{key}.png" for key in run.settings["methods"]]
-    names = [*PICTURES, *inside]
-    for place in dict.fromkeys((folder, source)):
-      drawn += [place / name for name in names if (place / name).exists()]
-  return page.write_page(found, folder, drawn)
+    names = [
+      *PICTURES,
+      *(f"inside_{key}.png" for key in run.settings["methods"]),
+    ]
+    for parent in dict.fromkeys((folder, source)):
+      drawn += filter(Path.exists, map(parent.joinpath, names))
+  return page.write_page(collected, folder, drawn)
 
 
 def pictures(source: Path, settings: Settings, folder: Path) -> list[Path]:
@@ -144,23 +133,23 @@ def pictures(source: Path, settings: Settings, folder: Path) -> list[Path]:
   """
   from splitjax.reports.figures import attempt, maps  # imports matplotlib
 
-  written = []
+  written = list[Path]()
   of = f"{settings['data']['name']}, seed {settings['seed']}"
-  for name, module in measurements.drawn().items():
-    for key, spec in settings["methods"].items():
-      path = workdirs.folder(source, key) / f"{name}.npz"
-      if not path.exists():
-        continue
-      try:
-        arrays = files.read_arrays(path)
-      except (OSError, ValueError) as error:
-        raise UserError(
-          f"{path} is damaged ({error}): delete it, and the report leaves it"
-          " out"
-        ) from None
-      label = spec.get("label") or key
-      make = functools.partial(module.picture, arrays, label, of, maps)
-      written += attempt(folder / f"{name}_{key}.png", make)
+  methods = settings["methods"].items()
+  kinds = measurements.drawn().items()
+  for (name, module), (key, spec) in itertools.product(kinds, methods):
+    path = workdirs.folder(source, key) / f"{name}.npz"
+    if not path.exists():
+      continue
+    try:
+      arrays = files.read_arrays(path)
+    except (OSError, ValueError) as error:
+      raise UserError(
+        f"{path} is damaged ({error}): delete it, and the report leaves it out"
+      ) from None
+    label = spec.get("label") or key
+    make = functools.partial(module.picture, arrays, label, of, maps)
+    written += attempt(folder / f"{name}_{key}.png", make)
   return written
 
 
@@ -169,8 +158,8 @@ def drawn_names(keys: Collection[str]) -> list[str]:
   from splitjax.reports.figures import FIGURES  # imports matplotlib
 
   kinds = *measurements.drawn(), "inside"
-  names = [*FIGURES, *(f"{kind}_{key}" for kind in kinds for key in keys)]
-  return [*PICTURES, *(f"{name}.png" for name in names)]
+  measured = map("_".join, itertools.product(kinds, keys))
+  return [*PICTURES, *(f"{name}.png" for name in (*FIGURES, *measured))]
 
 
 def collect(folder: str | Path) -> Results:
@@ -185,11 +174,13 @@ def collect(folder: str | Path) -> Results:
 
 def _evaluated(folder: Path) -> tuple[Path, str]:
   """Splits the folder of an evaluation into the run's and its name there."""
-  parent = folder.parent
-  inside = workdirs.is_grid(parent) or workdirs.is_run(parent)
-  if inside and folder.name == workdirs.EVALUATED:
-    return parent, folder.name
+  if folder.name == workdirs.EVALUATED and _is_taken(folder.parent):
+    return folder.parent, folder.name
   return folder, ""
+
+
+def _is_taken(folder: Path) -> bool:
+  return workdirs.is_grid(folder) or workdirs.is_run(folder)
 
 
 def _collect(
@@ -209,22 +200,23 @@ def _of_run(
   settings = workdirs.read_run(folder)["config"]
   keys = settings["methods"] if keys is None else keys
   stored = {key: workdirs.read_about(folder / into, key) for key in keys}
-  about = {key: each for key, each in stored.items() if each is not None}
+  about = {key: record for key, record in stored.items() if record}
   if not about:
     raise Unfinished(f"--workdir={folder}: no method is finished yet")
   methods = {key: settings["methods"][key] for key in about}
   settings = {**settings, "methods": methods}
-  for each in about.values():
-    settings |= each.evaluated
-  tables, methods_of_rows = [], dict[str, str]()
-  for key, each in about.items():
+  for record in about.values():
+    settings |= record.evaluated
+  tables = list[pd.DataFrame]()
+  methods_of_rows = dict[str, str]()
+  for key, record in about.items():
     # Stored rows begin with the method's key; its label may be corrected.
     label = settings["methods"][key].get("label") or key
-    rows = {row: label + row.removeprefix(key) for row in each.methods}
+    rows = {row: label + row.removeprefix(key) for row in record.methods}
     table = numbers.read(workdirs.folder(folder / into, key))
     tables.append(table.assign(row=table.row.map(rows)))
-    methods_of_rows |= {rows[row]: x for row, x in each.methods.items()}
-  left = workdirs.unfinished(folder, stored, None) if not into else []
+    methods_of_rows |= {rows[row]: x for row, x in record.methods.items()}
+  missing = [] if into else workdirs.unfinished(folder, stored, None)
   run = Run(
     folder=str(folder),
     keys={},
@@ -236,12 +228,12 @@ def _of_run(
     title=settings["title"] or "splitjax",
     numbers=pd.concat(tables, ignore_index=True),
     runs=(run,),
-    remarks=tuple(f"not finished: {key}" for key in left),
+    remarks=tuple(f"not finished: {key}" for key in missing),
   )
 
 
-def _notes(settings: Settings, stored: Mapping[str, About]) -> list[str]:
-  """Gathers the notes on methods, on data and on the hardware."""
+def _notes(settings: Settings, stored: Mapping[str, About]) -> Sequence[str]:
+  """Gathers the notes on methods, on data and on the hardware, each once."""
   behind = [
     f"{settings['methods'][key].get('label') or key} was trained for"
     f" {about.rounds} of {settings['rounds']} rounds until now: do not compare"
@@ -249,8 +241,8 @@ def _notes(settings: Settings, stored: Mapping[str, About]) -> list[str]:
     for key, about in stored.items()
     if about.rounds < settings["rounds"]
   ]
-  notes = [note for about in stored.values() for note in about.notes]
-  tests = [note for about in stored.values() for note in about.tests]
+  notes = itertools.chain(*(about.notes for about in stored.values()))
+  tests = itertools.chain(*(about.tests for about in stored.values()))
   machines = [f"Hardware: {about.hardware}." for about in stored.values()]
   return list(dict.fromkeys([*behind, *notes, *tests, *machines]))
 
@@ -258,19 +250,21 @@ def _notes(settings: Settings, stored: Mapping[str, About]) -> list[str]:
 def _of_seeds(folder: Path, into: str) -> Results:
   """Collects the methods that enough seeds have finished."""
   runs = workdirs.seeds_of(folder)
-  chosen, keys = workdirs.comparable(runs, into)
+  finished, keys = workdirs.comparable(runs, into)
   if not keys:
     raise Unfinished(f"--workdir={folder}: no method is finished yet")
   remarks = [
-    f"{run.name} is not finished: left out" for run in runs if run not in chosen
+    f"{run.name} is not finished: left out"
+    for run in runs
+    if run not in finished
   ]
-  done = [key for run in chosen for key in workdirs.finished(run, into)]
+  trained = itertools.chain(*(workdirs.finished(run, into) for run in finished))
   remarks += [
     f"{key} is not finished for every seed: left out"
-    for key in dict.fromkeys(done)
+    for key in dict.fromkeys(trained)
     if key not in keys
   ]
-  parts = [_of_run(run, into, keys) for run in chosen]
+  parts = [_of_run(run, into, keys) for run in finished]
   return results.gather(parts[0].title, parts, remarks=remarks)
 
 
@@ -279,24 +273,26 @@ def _of_grid(
 ) -> Results:
   """Collects the cells of a grid that have a finished method."""
   tree = workdirs.read_grid(folder)
-  parts, values, remarks, why = [], [], list[str](), ""
+  parts = list[Results]()
+  values = list[Mapping[str, object]]()
+  remarks = list[str]()
+  reason = ""
   for cell in tree["cells"]:
     name = cell["name"]
     if only is not None and name not in only:
       continue
-    place = folder / name
     try:
-      parts.append(_collect(place, into))
+      parts.append(_collect(folder / name, into))
     except Unfinished as error:
-      why = f" ({error})"
+      reason = f" ({error})"
       remarks.append(f"not finished: {name}")
       continue
     values.append(cell["values"])
-    methods = workdirs.read_run(place)["config"]["methods"]
-    left = workdirs.unfinished(place, methods, tree["seeds"])
-    remarks += [f"not finished: {name} {each}".strip() for each in left]
+    methods = workdirs.read_run(folder / name)["config"]["methods"]
+    missing = workdirs.unfinished(folder / name, methods, tree["seeds"])
+    remarks += [f"not finished: {name} {part}".strip() for part in missing]
   if not parts:
-    raise UserError(f"--workdir={folder}: no cell is finished yet{why}")
+    raise UserError(f"--workdir={folder}: no cell is finished yet{reason}")
   if only is not None:
     remarks.append(f"evaluated: {', '.join(only)} alone")
   title = tree["title"] or "splitjax"
@@ -320,108 +316,80 @@ def compare(folders: Sequence[str | Path]) -> Results:
     raise UserError(
       f"only {names[0]} is given: name two or more, or leave --workdir out"
     )
-  collected = list(map(collect, names))
-  places = [Path(r.folder).resolve() for part in collected for r in part.runs]
-  for place in places:
-    if places.count(place) > 1:
-      raise UserError(f"{place} is given twice: name different folders")
-  parts = dict(zip(names, collected, strict=True))
-  fields = dict.fromkeys(axis for part in parts.values() for axis in part.axes)
-  values = [
-    {"run": name}
-    | {
-      field: flat(part.runs[0].settings).get(field)
-      for field in fields
-      if field not in part.axes
-    }
-    for name, part in parts.items()
-  ]
-  remarks = [
-    f"{name}: {remark}"
-    for name, part in parts.items()
-    for remark in part.remarks
-  ]
-  titles = dict.fromkeys(part.title for part in parts.values())
-  return results.gather(
-    " | ".join(titles),
-    list(parts.values()),
-    values,
-    [*_differences(parts), *remarks],
-  )
+  parts = list(map(collect, names))
+  runs = itertools.chain(*(part.runs for part in parts))
+  paths = [Path(run.folder).resolve() for run in runs]
+  for path in paths:
+    if paths.count(path) > 1:
+      raise UserError(f"{path} is given twice: name different folders")
+  fields = dict.fromkeys(itertools.chain(*(part.axes for part in parts)))
+  values = list[dict[str, object]]()
+  remarks = _differences(names, parts)
+  for name, part in zip(names, parts, strict=True):
+    settings = flat(part.runs[0].settings)
+    unswept = [field for field in fields if field not in part.axes]
+    values.append({"run": name} | {k: settings.get(k) for k in unswept})
+    remarks += [f"{name}: {remark}" for remark in part.remarks]
+  title = " | ".join(dict.fromkeys(part.title for part in parts))
+  return results.gather(title, parts, values, remarks)
 
 
-def _differences(parts: Mapping[str, Results]) -> list[str]:
+def _differences(names: Sequence[str], parts: Sequence[Results]) -> list[str]:
   """Lists each field that differs between folders, and its values there.
 
   Methods are compared only where all folders have them; each row names its
   method.
   """
-  settings = {
-    name: {
-      **flat({k: v for k, v in s.items() if k not in UNLISTED}),
-      "seed": part.seeds,
-    }
-    for name, part in parts.items()
-    for s in [part.runs[0].settings]
-  }
-  keys = [set(part.runs[0].settings["methods"]) for part in parts.values()]
-  common = set.intersection(*keys)
-  fields = dict.fromkeys(field for each in settings.values() for field in each)
+  trees = [part.runs[0].settings for part in parts]
+  common = set.intersection(*(set(tree["methods"]) for tree in trees))
+  settings = [
+    flat({k: v for k, v in tree.items() if k not in UNLISTED})
+    | {"seed": part.seeds}
+    for tree, part in zip(trees, parts, strict=True)
+  ]
   remarks = []
-  for field in fields:
+  for field in dict.fromkeys(itertools.chain(*settings)):
     alone = field.startswith("methods.") and field.split(".")[1] not in common
-    values = {name: each.get(field) for name, each in settings.items()}
-    if alone or len(set(map(str, values.values()))) == 1:
-      continue
-    listed = ", ".join(f"{value} ({name})" for name, value in values.items())
-    remarks.append(f"differs, {field}: {listed}")
+    values = [str(tree.get(field)) for tree in settings]
+    if not alone and len(set(values)) > 1:
+      listed = ", ".join(map("{} ({})".format, values, names))
+      remarks.append(f"differs, {field}: {listed}")
   return remarks
 
 
 def report_folders(
   folders: Sequence[str | Path],
-  place: Path | None,
+  workdir: Path | None,
   figures: Figures = "report",
 ) -> str:
   """Compares finished folders; returns the table, and where its report is.
 
   Raises:
-    UserError: see `compare`; or `place` holds a run or a grid.
+    UserError: see `compare`; or `workdir` holds a run or a grid.
   """
-  found = compare(folders)
-  if place is None:
-    last = "--workdir=FOLDER writes it as a report with figures"
-  elif workdirs.is_grid(place) or workdirs.is_run(place):
+  compared = compare(folders)
+  if workdir is None:
+    return f"{compared}\n--workdir=FOLDER writes it as a report with figures"
+  if _is_taken(workdir):
     raise UserError(
-      f"--workdir={place} holds a run: choose another folder for the report"
+      f"--workdir={workdir} holds a run: choose another folder for the report"
     )
-  else:
-    last = f"report   {write(found, place, figures=figures)}"
-  return f"{found}\n{last}"
-
-
-def _parts(folder: Path, only: Collection[str] | None) -> list[Path]:
-  """Lists the folders of a run's seeds, or of a grid's cells."""
-  if workdirs.is_grid(folder):
-    cells = workdirs.read_grid(folder)["cells"]
-    names = [cell["name"] for cell in cells]
-    return [folder / name for name in names if only is None or name in only]
-  return workdirs.seeds_of(folder) if workdirs.is_over_seeds(folder) else []
+  return f"{compared}\nreport   {write(compared, workdir, figures=figures)}"
 
 
 def summary(
-  found: Results, workdir: Path, into: str = "", file: str | None = None
+  shown: Results, workdir: Path, into: str = "", file: str | None = None
 ) -> str:
   """Formats results for a terminal, with paths and a call that loads a network.
 
   `into` is the report's folder in the workdir; `file` is a user's config file.
   """
-  run = found.runs[0]
+  run = shown.runs[0]
   key = next(iter(run.settings["methods"]))
   config = f', config="{file}"' if file else ""
-  remarks = "".join(f"{remark}\n" for remark in found.remarks)
+  remarks = "".join(f"{remark}\n" for remark in shown.remarks)
   return (
-    f"{found}\n{remarks}"
+    f"{shown}\n{remarks}"
     f"workdir  {workdir}\n"
     f"report   {workdir / into / page.PAGE}\n"
     f'load     splitjax.load("{run.folder}", "{key}"{config})'
@@ -430,5 +398,5 @@ def summary(
 
 def devices() -> str:
   """Returns the number and kind of the devices that jax runs on."""
-  goal = target.current()
-  return f"{len(goal.devices)} × {goal.kind}"
+  machine = target.current()
+  return f"{len(machine.devices)} × {machine.kind}"

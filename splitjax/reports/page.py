@@ -134,7 +134,9 @@ def _columns(means: pd.DataFrame, metrics: Sequence[str]) -> list[Column]:
     lines = means[means.metric == metric]
     lines = lines if part == "*" else lines[lines.part == part]
     pairs = lines[["set", "part"]].drop_duplicates()
-    columns += [Column(metric, *pair) for pair in pairs.to_numpy()]
+    columns += [
+      Column(metric, set=name, part=part) for name, part in pairs.to_numpy()
+    ]
   return columns
 
 

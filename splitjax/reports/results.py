@@ -4,6 +4,7 @@ They are all the same: the table of `splitjax.reports.numbers`, and for each
 run what explains its numbers. Pages, tables and figures take such results.
 """
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -99,9 +100,7 @@ class Results:
   @property
   def methods(self) -> dict[str, str]:
     """Label of each row -> key of its method in METHODS."""
-    return {
-      label: key for run in self.runs for label, key in run.methods.items()
-    }
+    return dict(collections.ChainMap(*(dict(x.methods) for x in self.runs)))
 
   @functools.cached_property
   def final(self) -> pd.DataFrame:
@@ -177,11 +176,11 @@ def gather(
   ]
   table = numbers.gather([part.numbers for part in parts], named)
   unset = dict.fromkeys(numbers.axes(table), "")
-  runs = [
-    dataclasses.replace(run, keys={**unset, **cell, **run.keys})
-    for part, cell in zip(parts, named, strict=True)
-    for run in part.runs
-  ]  # fmt: skip
+  runs = list[Run]()
+  for part, cell in zip(parts, named, strict=True):
+    for run in part.runs:
+      keys = {**unset, **cell, **run.keys}
+      runs.append(dataclasses.replace(run, keys=keys))
   return Results(
     title=title, numbers=table, runs=tuple(runs), remarks=tuple(remarks)
   )

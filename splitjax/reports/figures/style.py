@@ -183,10 +183,8 @@ def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
 
   Names that are their positions get round steps.
   """
-  line, texts = (
-    getattr(axes, f"{side}axis"),
-    [f"{name:g}" if isinstance(name, float) else str(name) for name in names],
-  )
+  line = getattr(axes, f"{side}axis")
+  texts = [f"{x:g}" if isinstance(x, float) else str(x) for x in names]
   if texts == list(map(str, range(len(texts)))):
     line.set_major_locator(MaxNLocator(10, steps=(1, 2, 5, 10), integer=True))
     return
