@@ -40,8 +40,9 @@ def deal(
 ) -> tuple[Dataset, TestSets]:
   """Deals training samples, domains and test sets to the clients.
 
-  `devices` gives the split depths, as in `client_depths`. Returns the data as
-  the clients see them, with the images of each domain, and the test sets.
+  `devices` gives the split depths, as `make_devices` returned them in an
+  earlier run; None: they are made for the config. Returns the data as the
+  clients see them, with the images of each domain, and the test sets.
   """
   chosen, count = config.data.partition, config.num_clients
   partition = PARTITIONS[chosen.name]
@@ -55,8 +56,10 @@ def deal(
   if chosen.name in GROUPS:
     groups = GROUPS[chosen.name](data.train_label, count)
   if config.data.dealt == "by_depth":
-    depths = client_depths(config, data, devices)
-    order = by_depth(parts, data.train_label, depths)
+    if devices is None:
+      form = data.train_image.shape[1:], data.classes, data.vocabulary
+      devices = make_devices(config, make_backbone(config, *form))
+    order = by_depth(parts, data.train_label, np.array(devices["depth"]))
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
   data = in_domains(config, data, parts)
@@ -148,20 +151,6 @@ def owner_names(
   if owners is None or len(np.unique(owners)) < len(owners):
     return []
   return [data.client_names[owner] for owner in owners]
-
-
-def client_depths(
-  config: Config, data: Dataset, devices: dict[str, list] | None
-) -> np.ndarray:
-  """Returns each client's split depth, [N].
-
-  `devices` is what `make_devices` returned in an earlier run. If it is None,
-  `make_devices` is called for the config.
-  """
-  if devices is None:
-    form = data.train_image.shape[1:], data.classes, data.vocabulary
-    devices = make_devices(config, make_backbone(config, *form))
-  return np.array(devices["depth"])
 
 
 def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:

@@ -4,6 +4,7 @@ With several processes only the first one prints.
 """
 
 import contextlib
+import math
 import os
 import platform
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from splitjax.files import print_anywhere
+from splitjax.reports.quantities import heading
 
 CTRL_C = "Ctrl-C"
 
@@ -69,6 +71,7 @@ class Progress:
     self._label, self._rounds, self._done = label, rounds, done
     self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
+    self._accuracy: dict[str, dict[str, float]] = {}
     self._bar = tqdm(
       total=rounds,
       initial=done,
@@ -78,11 +81,22 @@ class Progress:
       disable=self._lines or not _is_first(),
     )
 
-  def round(self, number: int, text: str, *, evaluated: bool) -> None:
-    """Shows that round `number` is over; `text` describes it."""
+  def round(self, number: int, line: dict[str, Any]) -> None:
+    """Shows a round's losses and the last accuracies, from its log line."""
+    self._accuracy = line.get("accuracy") or self._accuracy
+    losses = [
+      f"{name} {math.nan if value is None else value:.3f}"
+      for name, value in line["loss"].items()
+    ]
+    text = f"loss: {' '.join(losses)}"
+    for row, accuracy in self._accuracy.items():
+      sets = list(accuracy)
+      ends = dict.fromkeys([sets[0], sets[-1]])
+      shown = [f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends]
+      text += f"  {row}: {', '.join(shown)} %"
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
-    if evaluated and self._lines:
+    if line.get("accuracy") and self._lines:
       rate = (number - self._done) / (time.monotonic() - self._begun)
       say(
         f"{self._label}: round {number}/{self._rounds}"

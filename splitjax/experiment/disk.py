@@ -29,8 +29,8 @@ SEAL = "sha256"
 """The entry of a JSON file that has the digest of all others."""
 
 
-class Damaged(Exception):
-  """Raised for what is not what had been written; the text names it."""
+class Damaged(UserError):
+  """Raised for what is not what had been written."""
 
 
 def write(path: Path, content: bytes) -> None:
@@ -94,29 +94,28 @@ def sealed(body: Mapping[str, Any]) -> dict[str, Any]:
   return {**body, SEAL: digest(text.encode())}
 
 
-def opened(seal: Any, name: str) -> dict[str, Any]:
-  """Returns the entries of a sealed object; raises Damaged if they changed."""
-  body = {k: v for k, v in seal.items() if k != SEAL} if seal else {}
-  if seal != sealed(body):
-    raise Damaged(f"{name} is not what was written")
-  return body
-
-
 def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
   """Writes a JSON object with its digest."""
   text = json.dumps(sealed(body), indent=1, ensure_ascii=False)
   write(path, f"{text}\n".encode())
 
 
-def read_sealed(path: Path) -> dict[str, Any] | None:
-  """Reads what `write_sealed` wrote; None if it is not there."""
+def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
+  """Reads what `write_sealed` wrote; None if it is not there.
+
+  Raises Damaged, with a remedy, if it is something else.
+  """
   content = read(path)
   if content is None:
     return None
   try:
-    return opened(json.loads(content), path.name)
+    seal = json.loads(content)
+    body = {k: v for k, v in seal.items() if k != SEAL}
+    if seal == sealed(body):
+      return body
   except (ValueError, RecursionError, AttributeError):
-    raise Damaged(f"{path.name} is not what was written") from None
+    pass
+  raise Damaged(f"{path} is not what was written: {remedy}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Log lines of rounds, and the sums and notes made from them."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +8,6 @@ import numpy as np
 from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
 from splitjax.files import client
-from splitjax.reports.quantities import heading
 from splitjax.types import Metrics, Row, UserError
 
 
@@ -184,42 +182,20 @@ def check_masked(
   return f"{what}: {outcome}; {remedy} may help."
 
 
-def evaluated(line: dict[str, Any], label: str) -> bool:
-  """Checks if a round's line has an evaluation of result row `label`."""
-  return label in line.get("accuracy", {})
-
-
 def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
   """Checks if an evaluation left row `label` out (eval.personal=last)."""
-  return any("accuracy" in x and not evaluated(x, label) for x in lines)
-
-
-def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
-  """Formats a round's losses and the last accuracies for the screen."""
-  losses = " ".join(
-    f"{k} {math.nan if v is None else v:.3f}" for k, v in line["loss"].items()
-  )
-  text = f"loss: {losses}"
-  for label, accuracy in last.items():
-    ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
-    both = ", ".join(
-      f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends
-    )
-    text += f"  {label}: {both} %"
-  return text
+  return any(label not in line.get("accuracy", {label: None}) for line in lines)
 
 
 def best_value(
-  line: dict[str, Any], label: str, best: str | None
+  line: dict[str, Any], row: str, best: str | None
 ) -> float | None:
-  """Returns the line's value of `Checkpoint.best`, larger is better.
+  """Returns a line's value of `Checkpoint.best`, larger is better, or None.
 
-  `label` names the row whose accuracy counts. Returns None if `best` is None or
-  if the line has no such value.
+  `row` is the one whose accuracy counts.
   """
   if best == "loss":
     losses = line["loss"].values()
     return None if None in losses else -sum(losses)
-  return (
-    None if best is None else line.get("accuracy", {}).get(label, {}).get(best)
-  )
+  accuracy = line.get("accuracy", {}).get(row, {})
+  return accuracy.get(best)

@@ -33,26 +33,15 @@ from splitjax.wire import Channel, Wire
 
 
 class Network(NamedTuple):
-  """The network and the clients, which suffice to read a saved state.
+  """The network and the clients, which suffice to read a saved state."""
 
-  Attributes:
-    backbone: the network; its cuts are the split depths in use.
-    fleet: the clients.
-    mean: mean of each channel or feature of training samples, before scaling;
-      () for token ids (`data.dataset`).
-    std: standard deviation of each channel or feature; () for token ids.
-    names: the clients' names; () where the data do not name them.
-    class_names: the classes' names, likewise.
-    dtype: dtype of the inputs.
-  """
-
-  backbone: Backbone
+  backbone: Backbone  #: its cuts are the split depths in use
   fleet: Fleet
-  mean: tuple[float, ...]
-  std: tuple[float, ...]
-  names: tuple[str, ...] = ()
-  class_names: tuple[str, ...] = ()
-  dtype: str = "uint8"
+  mean: tuple[float, ...]  #: of each channel or feature; () for token ids
+  std: tuple[float, ...]  #: likewise, of training samples before scaling
+  names: tuple[str, ...] = ()  #: of the clients; () where there are none
+  class_names: tuple[str, ...] = ()  #: likewise
+  dtype: str = "uint8"  #: of the inputs
 
 
 def make_backbone(
@@ -181,17 +170,32 @@ def check_layers(config: Config, net: Backbone) -> None:
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   """Makes the method of a key in config.methods; checks its options."""
-  spec, options = config.methods[key], {}
+  spec, chosen = config.methods[key], config.loss
+  options = dict(spec.options)
   if config.mean_weights == "uniform":
     options["mean"] = "uniform"
+  channels = {
+    kind: Channel(
+      **vars(getattr(config.wire, kind)),
+      clip=getattr(config.privacy, kind).clip,
+      noise=getattr(config.privacy, kind).noise or None,
+    )
+    for kind in CHANNELS
+  }
+  outer = None
+  if config.mean_optimizer.name is not None:
+    outer = Outer(**vars(config.mean_optimizer))
+  loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
+  # A kept program must not keep the arrays of pretrained weights.
+  start = backbone.start if isinstance(backbone.start, str) else "he"
   with naming(f"methods.{key}"):
     method = METHODS[spec.name](
-      backbone=_with_loss(config, backbone),
+      backbone=dataclasses.replace(backbone, loss=loss, start=start),
       optimizer=make_optimizer(config.optimizer, config.rounds),
-      channels=_channels(config),
-      outer=_outer(config),
+      channels=Wire(**channels),
+      outer=outer,
       local_norm=config.batch_norm == "local",
-      **spec.options | options,
+      **options,
     )
     if not isinstance(method, Method):
       raise UserError(f"{spec.name} makes a {type(method).__name__}, no Method")
@@ -204,32 +208,6 @@ def make_optimizer(chosen: OptimizerConfig, rounds: int) -> Optimizer:
   # None, not 0, leaves out a buffer that would take memory and time.
   fields |= {k: fields[k] or None for k in ("momentum", "weight_decay")}
   return Optimizer(**fields, rounds=rounds)
-
-
-def _channels(config: Config) -> Wire:
-  """Makes the channels of config.wire and config.privacy."""
-  channels = {}
-  for kind in CHANNELS:
-    chosen = getattr(config.privacy, kind)
-    channels[kind] = Channel(
-      **dataclasses.asdict(getattr(config.wire, kind)),
-      clip=chosen.clip,
-      noise=chosen.noise or None,
-    )
-  return Wire(**channels)
-
-
-def _outer(config: Config) -> Outer | None:
-  chosen = dataclasses.asdict(config.mean_optimizer)
-  return None if chosen["name"] is None else Outer(**chosen)
-
-
-def _with_loss(config: Config, backbone: Backbone) -> Backbone:
-  chosen = config.loss
-  loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
-  # A kept program must not keep the arrays of pretrained weights.
-  start = backbone.start if isinstance(backbone.start, str) else "he"
-  return dataclasses.replace(backbone, loss=loss, start=start)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:

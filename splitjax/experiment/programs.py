@@ -248,7 +248,7 @@ class Programs:
     task, name = self.task, "evaluate" if personal is None else "evaluate+FT"
     numbers = tuple(shard.number for shard in self.setup.shards)
     clients = self.method, state.clients, state.server, personal, numbers
-    seen = devices.put_on_devices(task.mesh, (images.rows, images.first))
+    seen = devices.put_on_devices(task.mesh, (images.rows, images.chunks))
     given = *clients, task.pool, *seen
     test = self._program(
       name,

@@ -79,9 +79,8 @@ def run(
       if figures != "none":
         summary.pictures(task, workdir)
     for key in config.methods:
-      place = workdirs.folder(workdir, key)
-      if _is_finished(place, config.rounds):
-        log = storage.Log(place)
+      if _is_finished(workdir, key, config.rounds):
+        log = storage.Log(workdirs.folder(workdir, key))
         for tracker in trackers_of(task, key, workdir, log, only_new=True):
           tracker.close()
         say(f"{key}: finished before, not trained again")
@@ -97,12 +96,12 @@ def run(
     return reporting.report(workdir, figures=figures)
 
 
-def _is_finished(place: Path, rounds: int) -> bool:
+def _is_finished(workdir: Path, key: str, rounds: int) -> bool:
   """Checks if a method's results are there; damaged ones are made again."""
   try:
-    about = workdirs.finished_as_written(place)
+    about = workdirs.read_about(workdir, key)
   except Damaged as damage:
-    say(f"{place}: {damage}: made again from the last checkpoint")
+    say(f"{damage}: made again from the last checkpoint")
     return False
   return about is not None and about.rounds >= rounds
 

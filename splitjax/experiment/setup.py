@@ -64,57 +64,33 @@ from splitjax.wire import KINDS
 class Task(NamedTuple):
   """Everything that the methods of a run share.
 
-  Attributes:
-    config: the config of the run.
-    network: backbone, clients, standardisation.
-    methods: the config's methods by key.
-    data: the data set, on the host.
-    test_sets: each client's training samples and test sets.
-    facts: facts of the data (`client_data.facts`). Entry "names" has names of
-      the clients, if the data have any. "devices" has the clients' devices, if
-      `fleet` sets profiles or an allocation other than even. "pretrained" is
-      the digest of pretrained weights.
-    thresholds: [E] entropy thresholds, nats.
-    image: [Z, ...], inputs of the training split, on the
-      device.
-    label: [Z] int32, labels of the training split, on the device.
-    pool: [T, ...], the split that test sets are drawn from, on the device.
-    shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
-      padded with row 0; on the device.
-    mesh: the mesh of devices; None if there is one device.
-    faults: drawn faults [N, R], on the device.
-    held: the held-out samples that serve to choose thresholds, on the host;
-      None if nothing is calibrated.
-    aside: their inputs and proxies, on the device, with rows in chunks
-      [N, chunks, B]; None without `held`.
+  Facts of the data (`client_data.facts`) may have "names" of the clients,
+  "devices" of the clients, if `fleet` sets profiles or an allocation other than
+  even, and "pretrained", the digest of pretrained weights.
   """
 
   config: Config
-  network: Network
-  methods: dict[str, Method]
-  data: Dataset
-  test_sets: TestSets
-  facts: dict
-  thresholds: tuple[float, ...]
-  image: Array
-  label: Array
-  pool: Array
-  shown: Array
-  mesh: Mesh | None
-  faults: FaultTable
-  held: Holdout | None = None
-  aside: Aside | None = None
+  network: Network  #: backbone, clients, standardisation
+  methods: dict[str, Method]  #: by their keys in the config
+  data: Dataset  #: on the host
+  test_sets: TestSets  #: each client's training samples and test sets
+  facts: dict[str, Any]
+  thresholds: tuple[float, ...]  #: [E] entropy thresholds, nats
+  image: Array  #: [Z, ...] inputs of the training split, on the device
+  label: Array  #: [Z] int32 labels of the training split, on the device
+  pool: Array  #: [T, ...] the split that test sets are drawn from, likewise
+  shown: Array  #: [N, chunks, B] int32 test samples as rows of pool, padded
+  mesh: Mesh | None  #: None if there is one device
+  faults: FaultTable  #: drawn faults [N, R], on the device
+  held: Holdout | None = None  #: samples to choose thresholds on, on the host
+  aside: Aside | None = None  #: `held` with proxies, on the device, in chunks
 
   @property
   def class_counts(self) -> np.ndarray:
     """Counts each client's training samples by class, [N, C] int64."""
-    label, classes = self.data.train_label, self.data.classes
-    return np.stack(
-      [
-        np.bincount(label[part], minlength=classes)
-        for part in self.test_sets.parts
-      ]
-    )
+    label = self.data.train_label
+    count = functools.partial(np.bincount, minlength=self.data.classes)
+    return np.stack([count(label[part]) for part in self.test_sets.parts])
 
   @property
   def client_names(self) -> list[str]:
@@ -247,27 +223,27 @@ class Tasks:
   """Tasks of several configs: each is built once, and equal data are shared.
 
   All cells of a sweep are built, and so checked, before the first one trains;
-  this cache keeps each cell's task until the cell trains. If a cell has several
-  seeds, the cache keeps the task of the first seed, because the cell's workdir
-  records the facts of this task.
+  a cell's task is kept until it trains. Of a cell with several seeds it is that
+  of the first seed, whose facts the cell's folder records.
   """
 
   def __init__(self):
-    self._built, self._data = dict[str, Task](), dict[str, Task]()
+    self._built = dict[str, Task]()
+    self._shared = dict[Any, Task]()
 
   def of(self, config: Config) -> Task:
     """Returns the task of a config; raises UserError like `build`."""
     key = repr(config)
     if key not in self._built:
       task = build(config)
-      data = task.data
-      how = data.name, data.vocabulary
-      place = task.test_sets.pool, task.mesh
-      same = f"{task.facts['digest']} {_changes(task)} {how} {place}"
-      first = self._data.setdefault(same, task)
-      names = "data", "image", "label", "pool"
-      copies = {name: getattr(first, name) for name in names}
-      self._built[key] = task._replace(**copies)
+      # Images in domains depend on the seed and on the partition.
+      apart = config.data.domains or config.eval.domains
+      where = task.data.name, task.test_sets.pool, task.mesh
+      same = task.facts["digest"], *where, key if apart else ""
+      first = self._shared.setdefault(same, task)
+      self._built[key] = task._replace(
+        data=first.data, image=first.image, label=first.label, pool=first.pool
+      )
     return self._built[key]
 
   def take(self, config: Config) -> Task:
@@ -275,15 +251,6 @@ class Tasks:
     task = self.of(config)
     del self._built[repr(config)]
     return task
-
-
-def _changes(task: Task) -> tuple:
-  """What domains the images of a task are in, and by which draws."""
-  config = task.config
-  if not config.data.domains and not config.eval.domains:
-    return ()
-  dealt = config.data.domains and task.facts["partition"]
-  return dealt, config.data.domains, config.eval.domains, config.seed
 
 
 def _devices(config: Config, network: Network) -> int | None:
@@ -337,18 +304,13 @@ def check_methods(
   test_sets: TestSets,
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
-  _check_best(config, test_sets)
+  best, names = config.checkpoint.best, ("loss", *test_sets.names)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
   _check_prices(config, network, methods)
   for key, method in methods.items():
     if one_server(method):
       _check_one_server(config, network.backbone.cuts, key, method)
-
-
-def _check_best(config: Config, test_sets: TestSets) -> None:
-  """Raises UserError if checkpoint.best is no metric of an evaluation."""
-  best, names = config.checkpoint.best, ("loss", *test_sets.names)
-  if best is not None and best not in names:
-    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
 
 
 def _check_prices(
@@ -400,27 +362,16 @@ def _check_one_server(
 
 
 class TrainingSetup(NamedTuple):
-  """All that the training of one method in a task needs, built once.
+  """All that the training of one method in a task needs, built once."""
 
-  Attributes:
-    task: all that the methods of the run share.
-    key: the method's key in the config.
-    method: the method.
-    fleet: the method's clients (`own_fleet`), divided among the devices.
-    plans: per cohort, the batch schedule.
-    shards: per cohort, the clients' data.
-    sizes: [N] int, training samples of each client, on the host.
-    batch: the clients' batch size; a small cohort's may be less (BatchPlan).
-  """
-
-  task: Task
-  key: str
+  task: Task  #: all that the methods of the run share
+  key: str  #: the method's key in the config
   method: Method
-  fleet: Fleet
-  plans: tuple[feed.BatchPlan, ...]
-  shards: tuple[Shard, ...]
-  sizes: np.ndarray
-  batch: int
+  fleet: Fleet  #: its clients (`own_fleet`), divided among the devices
+  plans: tuple[feed.BatchPlan, ...]  #: each cohort's batch schedule
+  shards: tuple[Shard, ...]  #: each cohort's data
+  sizes: np.ndarray  #: [N] int, training samples of each client, on the host
+  batch: int  #: the clients' batch size; a small cohort's may be less
 
   @property
   def label(self) -> str:
@@ -484,22 +435,22 @@ class TrainingSetup(NamedTuple):
 
 def make_setup(task: Task, key: str) -> TrainingSetup:
   """Makes the setup of the method `key` in a task, with its data in place."""
-  # The fleet, and how each cohort walks through its data.
-  config, network = task.config, task.network
-  method = task.methods.get(key)
-  if method is None:  # from an earlier start of the workdir
-    method = make_method(config, network.backbone, key)
+  # The clients' rows, and how each cohort walks through them.
+  config, network, method = task.config, task.network, task.methods[key]
   fleet = own_fleet(method, network)
   batch = method.batch_size(config.num_clients, config.batch_size)
-  parts, held = training_rows(task, method)
+  parts: Sequence[np.ndarray] = task.test_sets.parts
+  held: Sequence[np.ndarray] | None = None
+  if method.validates:
+    share, seed = method.validates, config.seed
+    parts, held = hold_out(parts, seed, share, stream=VALIDATE)
   sizes = np.array([len(part) for part in parts])
   steps = config.local_steps
-  epochs = feed.epochs(config.local_epochs, steps, sizes, batch)
   plans = tuple(
     feed.plan(
       sizes[list(cohort.ids)].tolist(),
       batch,
-      epochs,
+      feed.epochs(config.local_epochs, steps, sizes, batch),
       network.mean,
       network.std,
       config.data.augment,
@@ -507,79 +458,88 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     )
     for cohort in fleet.cohorts
   )
-
   # Divide clients among devices; then make shards with the order of service.
-  fleet = _divide(task, method, fleet, plans)
-  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batch)
+  fleet = _divide(task, method, fleet, len(plans))
 
-  def data_of(cohort, plan):
-    shard = _shard(task, cohort, parts, held)
-    shard = _with_turns(task, method, shard, plan, fleet)
+  def data_of(cohort: Cohort, plan: feed.BatchPlan) -> Shard:
+    shard = orders.with_service_order(
+      method,
+      _shard(task, cohort, parts, held),
+      plan,
+      fleet,
+      order=config.order.name,
+      turn=config.order.batches,
+      rounds=config.rounds,
+      seed=config.seed,
+      groups=task.test_sets.groups,
+    )
     rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
     return Shard(task.image, task.label, *rows)
 
-  return setup._replace(shards=tuple(map(data_of, fleet.cohorts, plans)))
+  shards = tuple(map(data_of, fleet.cohorts, plans))
+  return TrainingSetup(
+    task=task,
+    key=key,
+    method=method,
+    fleet=fleet,
+    plans=plans,
+    shards=shards,
+    sizes=sizes,
+    batch=batch,
+  )
+
+
+def _divide(task: Task, method: Method, fleet: Fleet, cohorts: int) -> Fleet:
+  """Divides clients among devices, and each device's clients into chunks.
+
+  Chunks have system.clients_per_chunk clients. With "auto" they have one on a
+  CPU, because one client keeps the cores busy and its arrays stay in the cache,
+  and all clients on other devices.
+  """
+  chunk = task.config.system.clients_per_chunk
+  size = None if chunk == "auto" else int(chunk)
+  if chunk == "auto" and target.current().platform == "cpu":
+    size = 1
+  if one_server(method):  # one server takes one chunk
+    size = None
+  return fleets.divide(fleet, devices.size(task.mesh), [size] * cohorts)
+
+
+def _shard(
+  task: Task,
+  cohort: Cohort,
+  parts: Sequence[np.ndarray],
+  held: Sequence[np.ndarray] | None,
+) -> Shard:
+  """Makes a cohort's Shard, not yet divided among the devices.
+
+  `parts` has the training rows of all clients, and `held` their validation
+  rows or None.
+  """
+  shard = feed.shards(
+    task.image,
+    task.data.train_label,
+    [parts[i] for i in cohort.numbers],
+    task.data.classes,
+    cohort.numbers,
+  )
+  numbers, groups = np.array(cohort.numbers), task.test_sets.groups
+  if held is not None:
+    shard = shard._replace(validation=jnp.asarray(padded(held)[numbers]))
+  if groups is not None:
+    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
+  return shard
 
 
 def clients_side_by_side(setup: TrainingSetup) -> list[int]:
   """Returns how many clients of each cohort a device trains at a time."""
   if setup.in_turn:
     return [1]
+  cohorts, slots = setup.fleet.cohorts, fleets.slots(setup.fleet)
   return [
     cohort.chunk or -(-count // setup.fleet.devices)
-    for cohort, count in zip(
-      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
-    )
+    for cohort, count in zip(cohorts, slots, strict=True)
   ]
-
-
-def training_rows(
-  task: Task, method: Method
-) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
-  """Returns each client's training rows and, if needed, its validation rows."""
-  parts = task.test_sets.parts
-  if not method.validates:
-    return parts, None
-  share, seed = method.validates, task.config.seed
-  return hold_out(parts, seed, share, stream=VALIDATE)
-
-
-def _with_turns(
-  task: Task, method: Method, shard: Shard, plan: feed.BatchPlan, fleet: Fleet
-) -> Shard:
-  """Adds the config's order of service to a cohort's data."""
-  config = task.config
-  return orders.with_service_order(
-    method,
-    shard,
-    plan,
-    fleet,
-    order=config.order.name,
-    turn=config.order.batches,
-    rounds=config.rounds,
-    seed=config.seed,
-    groups=task.test_sets.groups,
-  )
-
-
-def _divide(
-  task: Task, method: Method, fleet: Fleet, plans: tuple[feed.BatchPlan, ...]
-) -> Fleet:
-  """Divides clients among devices, and each device's clients into chunks.
-
-  Chunks have system.clients_per_chunk clients. With "auto" they have one on a
-  CPU, because one client keeps the cores busy and its arrays stay in the cache
-  (benchmarks/scaling.py), and all clients on other devices.
-  """
-  system, count = task.config.system, devices.size(task.mesh)
-  chunks: list[int | None] = [None] * len(plans)
-  if one_server(method):  # one server takes one chunk
-    return fleets.divide(fleet, count, chunks)
-  if system.clients_per_chunk != "auto":
-    chunks = [system.clients_per_chunk] * len(plans)
-  elif target.current().platform == "cpu":
-    chunks = [1] * len(plans)
-  return fleets.divide(fleet, count, chunks)
 
 
 def server_bytes(setup: TrainingSetup) -> int:
@@ -612,29 +572,3 @@ def end_of(
     sent=sent,
     current=current,
   )
-
-
-def _shard(
-  task: Task,
-  cohort: Cohort,
-  parts: Sequence[np.ndarray],
-  held: Sequence[np.ndarray] | None,
-) -> Shard:
-  """Makes a cohort's Shard, not yet divided among the devices.
-
-  `parts` has the training rows of all clients, and `held` their validation
-  rows or None.
-  """
-  shard = feed.shards(
-    task.image,
-    task.data.train_label,
-    [parts[i] for i in cohort.numbers],
-    task.data.classes,
-    cohort.numbers,
-  )
-  numbers, groups = np.array(cohort.numbers), task.test_sets.groups
-  if held is not None:
-    shard = shard._replace(validation=jnp.asarray(padded(held)[numbers]))
-  if groups is not None:
-    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
-  return shard

@@ -23,46 +23,32 @@ from splitjax.experiment.setup import Task, TrainingSetup
 class Shown(NamedTuple):
   """The images that each client classifies, and where its answers are.
 
-  Attributes:
-    rows: [N, chunks, B] int32, rows of the task's pool.
-    first: [N] int32. Client n classifies only the chunks rows[n, :first[n]].
-    mine: [N, M, 2] int32, the row and the column in which the exits have the
-      answer for test sample m of client n. The row belongs to the client that
-      computed the answer. None: a client's answers are the first M columns of
-      its own row.
-    sharing: the clients that divide the test split among them.
+  `answers` [N, M, 2] int32 has the row and the column in which the exits have
+  the answer for test sample m of client n; the row is that of the client that
+  computed it. None: they are the first M columns of the client's own row.
   """
 
-  rows: Array | np.ndarray
-  first: np.ndarray
-  mine: np.ndarray | None = None
-  sharing: Sequence[int] = ()
+  rows: Array | np.ndarray  #: [N, chunks, B] int32, rows of the task's pool
+  chunks: np.ndarray  #: [N] int32, how many of them a client classifies
+  answers: np.ndarray | None = None
+  sharing: Sequence[int] = ()  #: clients that divide the test split
 
-  def of(self, exits: Exits, size: int, answers: tuple[str, ...]) -> Exits:
+  def of(self, exits: Exits, size: int, sides: tuple[str, ...]) -> Exits:
     """Returns the exits [N, size] for clients' own test samples, on the host.
 
-    `answers` are the sides that predict, as in `Method.answers`.
+    `sides` are those that predict, as in `Method.answers`. If the client's exit
+    does not, its outputs are erased where clients share.
     """
-    if self.mine is None:
+    if self.answers is None:
       return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
-    who, column = np.moveaxis(self.mine, -1, 0)
-    found = jax.tree.map(lambda leaf: np.asarray(leaf)[who, column], exits)
-    forget_exit(found, self.sharing, answers)
-    return found
-
-
-def forget_exit(
-  exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
-) -> None:
-  """Erases the client exit's outputs in the rows of the clients `sharing`.
-
-  Does nothing if "client" is one of the sides that predict (`answers`).
-  """
-  if "client" not in answers:
-    for leaf in exits[:3]:
-      leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
-    if exits.probabilities is not None:
-      exits.probabilities[[*sharing], :, 0] = np.nan
+    who, column = np.moveaxis(self.answers, -1, 0)
+    picked = jax.tree.map(lambda leaf: np.asarray(leaf)[who, column], exits)
+    if "client" not in sides:
+      for leaf in picked[:3]:
+        leaf[[*self.sharing]] = np.nan if leaf.dtype.kind == "f" else -1
+      if picked.probabilities is not None:
+        picked.probabilities[[*self.sharing], :, 0] = np.nan
+    return picked
 
 
 def tested(task: Task, samples: int | None) -> TestSets:
@@ -114,9 +100,9 @@ def show(
     return Shown(task.shown, first)
   rows = np.array(task.shown)
   clients, size = len(rows), rows.shape[-1]
-  own = np.arange(sets.rows.shape[1])
-  mine = np.stack(np.broadcast_arrays(np.arange(clients)[:, None], own), -1)
-  mine = mine.astype(np.int32)
+  columns = np.arange(sets.rows.shape[1])
+  pairs = np.broadcast_arrays(np.arange(clients)[:, None], columns)
+  answers = np.stack(pairs, -1).astype(np.int32)
   split = np.arange(len(task.pool))
   for c in shared:
     # Deal chunk i of the split to one of the cohort's clients, evenly over all
@@ -130,9 +116,11 @@ def show(
     where = np.stack(
       [ids[turn][split // size], place[split // size] * size + split % size], -1
     )
-    mine[ids] = where[np.maximum(sets.rows[ids], 0)]  # padding reads sample 0
+    answers[ids] = where[
+      np.maximum(sets.rows[ids], 0)
+    ]  # padding reads sample 0
   sharing = [n for c in shared for n in cohorts[c].ids]
-  return Shown(rows, first, mine, sharing)
+  return Shown(rows, first, answers, sharing)
 
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:

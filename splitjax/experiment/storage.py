@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from splitjax.experiment import disk
 from splitjax.experiment.console import say
 from splitjax.experiment.disk import Damaged
 from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
+from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Net, State, Tree, UserError
 
 DAMAGED = "damaged"
@@ -49,13 +50,14 @@ shapes, dtypes and shardings of what was saved (ShapeDtypeStructs)."""
 class Log:
   """The lines of a method's rounds, on the disk alone.
 
-  With several processes only the first one writes.
+  With several processes only the first one writes. `trackers` get its lines.
   """
 
   def __init__(self, place: Path):
     """Changes nothing on the disk; `place` is the method's folder."""
     self._path = place / ROUNDS
     self._digest = hashlib.sha256()
+    self.trackers: Sequence[EventFile] = ()
 
   def restore(self, text: str) -> None:
     """Makes the log what it was when a checkpoint was written.
@@ -73,7 +75,7 @@ class Log:
         say(f"{self._path} is not what was written: rebuilt from a checkpoint")
       disk.write(self._path, known)
 
-  def append(self, line: Mapping[str, Any]) -> None:
+  def append(self, line: dict[str, Any]) -> None:
     """Adds the line of a round."""
     if not machine.is_first_process():
       return
@@ -81,6 +83,8 @@ class Log:
     content = text.encode() + b"\n"
     disk.append(self._path, content)
     self._digest.update(content)
+    for tracker in self.trackers:
+      tracker.append(line)
 
   def text(self) -> str:
     """Reads all lines, once they are on the disk; "" in other processes.
@@ -98,7 +102,14 @@ class Log:
     if content:
       with disk.explained("written", self._path), self._path.open("rb") as file:
         os.fsync(file.fileno())  # survives a power failure
+    for tracker in self.trackers:
+      tracker.flush()
     return content.decode()
+
+  def close(self) -> None:
+    """Closes the trackers."""
+    for tracker in self.trackers:
+      tracker.close()
 
   def __iter__(self) -> Iterator[dict[str, Any]]:
     return lines_of(self._path.parent)
@@ -285,12 +296,15 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
       try:
         return reader.restore(path.resolve(), ocp.args.Composite(**args))
       except Exception as error:  # the files could be read, so they are wrong
-        raise Damaged(f"orbax raises {type(error).__name__}") from error
+        raise Damaged(f"{path}: {type(error).__name__}") from error
 
     seal = item(record=ocp.args.JsonRestore()).record
-    record = Record(**disk.opened(seal, "its record"))
+    body = {k: v for k, v in seal.items() if k != disk.SEAL}
+    if seal != disk.sealed(body):
+      raise Damaged(f"{path}: its record is not what was written")
+    record = Record(**body)
     if record.round != int(path.name):
-      raise Damaged(f"it was written after round {record.round}")
+      raise Damaged(f"{path} was written after round {record.round}")
     like = wanted(record.places)
     if form(like) != record.form:
       raise UserError(f"{path} has another state than this version of splitjax")
@@ -306,7 +320,7 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
     written.append(record.personal)
     present.append(digest(nets))
   if present != written:
-    raise Damaged("its content is not what was written")
+    raise Damaged(f"{path} is not what was written")
   return Kept(record=record, state=state, personal=nets, log=lines)
 
 

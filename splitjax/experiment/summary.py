@@ -3,7 +3,7 @@
 import csv
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -82,24 +82,49 @@ def write_clients(task: Task, folder: Path) -> None:
 
 def notes(task: Task) -> list[str]:
   """Returns sentences on data and test sets for the notes of a report."""
-  counts, cohorts = task.class_counts, task.network.fleet.cohorts
-  held = held_elsewhere(counts)
-  other = (counts == 0).sum(axis=1)
-  lacking = (
-    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
-    f" clients), {held.mean():.1f} are held by some other client."
-  )
-  return [
-    *filter(None, (task.data.note, task.data.description)),
-    *_untrained(counts, task.class_names),
-    *_short_of_ood(task),
-    *([lacking] if other.any() else []),
-    *_alone(counts, task.class_names, task.network.names),
-    *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
-    *_loss(task),
-    *_domains(task),
-    *_augment(task),
+  return list(filter(None, _notes(task)))
+
+
+def _notes(task: Task) -> Iterator[str]:
+  data, counts, loss = task.data, task.class_counts, task.config.loss
+  cohorts, present = task.network.fleet.cohorts, counts > 0
+  yield from (data.note, data.description)
+  # Classes that few clients train on, which means over clients hide.
+  holders = present.sum(axis=0)
+  nobody = [task.class_names[c] for c in np.flatnonzero(holders == 0)]
+  if nobody:
+    yield f"No client trains on class {_listed(nobody)}."
+  yield from _short_of_ood(task)
+  if not present.all():
+    lacking, elsewhere = (~present).sum(axis=1), held_elsewhere(counts)
+    yield (
+      f"Of the {lacking.mean():.1f} classes that a client lacks (mean over"
+      f" clients), {elsewhere.mean():.1f} are held by some other client."
+    )
+  names = task.network.names
+  alone = [
+    f"{task.class_names[c]} client {client(int(present[:, c].argmax()), names)}"
+    for c in np.flatnonzero(holders == 1)
   ]
+  if alone:
+    yield (
+      "Classes that one client alone trains on, which a mean over clients"
+      f" hides: {_listed(alone)}."
+    )
+  if len(cohorts) > 1:
+    yield coverage(counts, cohorts)
+
+  # What else is not as usual.
+  if loss.name != "cross_entropy":
+    options = ", ".join(f"{k} {v}" for k, v in loss.options.items())
+    yield (
+      f"Steps train on the loss {loss.name}{options and f' ({options})'}; the"
+      " training losses shown are values of it, not cross-entropies."
+    )
+  yield _domains(task)
+  if task.config.data.augment:
+    chosen = ", ".join(task.config.data.augment)
+    yield f"Training images are augmented in every step: {chosen}."
 
 
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:
@@ -112,74 +137,23 @@ def held_elsewhere(counts: np.ndarray) -> np.ndarray:
   return (~present & present.any(axis=0)).sum(axis=1)
 
 
-def _domains(task: Task) -> list[str]:
-  """Names the clients of each domain, unless all train in the same one."""
-  data = task.data
-  if data.train_domain is None:
-    return []
-  clients = dict[str, list[str]]()
+def _domains(task: Task) -> str:
+  """Names the clients of each domain; "" if all train in the same one."""
+  domain, clients = task.data.train_domain, dict[str, list[str]]()
   for n, rows in enumerate(task.test_sets.parts):
-    for number in np.unique(data.train_domain[rows]):
-      domain = data.domain_names[number]
-      clients.setdefault(domain, []).append(client(n, task.network.names))
+    for number in () if domain is None else np.unique(domain[rows]):
+      name = task.data.domain_names[number]
+      clients.setdefault(name, []).append(client(n, task.network.names))
   if len(clients) < 2:
-    return []
-  words = [f"{domain} of {_listed(who)}" for domain, who in clients.items()]
-  return [f"Domains of clients' images: {'; '.join(sorted(words))}."]
+    return ""
+  words = [f"{name} of {_listed(who)}" for name, who in clients.items()]
+  return f"Domains of clients' images: {'; '.join(sorted(words))}."
 
 
 def _listed(names: Sequence[str]) -> str:
   """Lists the first MOST names and counts the others."""
-  more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-  return ", ".join(names[:MOST]) + more
-
-
-def _augment(task: Task) -> list[str]:
-  """Names the augmentations of training images, if there are any."""
-  names = ", ".join(task.config.data.augment)
-  if not names:
-    return []
-  return [f"Training images are augmented in every step: {names}."]
-
-
-def _loss(task: Task) -> list[str]:
-  """Names the task's loss unless it is cross-entropy."""
-  loss = task.config.loss
-  if loss.name == "cross_entropy":
-    return []
-  options = ", ".join(f"{k} {v}" for k, v in loss.options.items())
-  given = f" ({options})" if options else ""
-  return [
-    f"Steps train on the loss {loss.name}{given}; the training losses shown are"
-    " values of it, not cross-entropies."
-  ]
-
-
-def _untrained(counts: np.ndarray, classes: Sequence[str]) -> list[str]:
-  """Names the classes that no client trains on, from counts [N, C]."""
-  empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
-  none = [classes[c] for c in empty]
-  return [f"No client trains on class {_listed(none)}."] if none else []
-
-
-def _alone(
-  counts: np.ndarray, classes: Sequence[str], names: Sequence[str]
-) -> list[str]:
-  """Names, in one sentence, the classes that exactly one client trains on.
-
-  A mean over clients hides the accuracy of such classes.
-  """
-  numbers = np.flatnonzero((counts > 0).sum(axis=0) == 1).tolist()
-  if not numbers:
-    return []
-  held = []
-  for c in numbers:
-    owner = client(int(counts[:, c].argmax()), names)
-    held.append(f"{classes[c]} client {owner}")
-  return [
-    "Classes that one client alone trains on, which a mean over clients hides:"
-    f" {_listed(held)}."
-  ]
+  rest = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return ", ".join(names[:MOST]) + rest
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
@@ -205,21 +179,17 @@ def origin(task: Task) -> list[str]:
   return [f"The networks start from {start.note}."]
 
 
-def _short_of_ood(task: Task) -> list[str]:
+def _short_of_ood(task: Task) -> Iterator[str]:
   """Names each ρ that needs more OOD samples than the test split has."""
-  test_sets = task.test_sets
-  if test_sets.rhos is None:
-    return []
-  inside = test_sets.main[:, task.data.test_label].sum(axis=1)
-  outside = len(task.data.test_label) - inside
-  realised = realised_rho(test_sets.sets, test_sets.known)
-  sentences = []
-  for rho, ratios in zip(test_sets.rhos, realised, strict=True):
-    short = rho * inside > outside + 0.5
+  sets, labels = task.test_sets, task.data.test_label
+  inside = sets.main[:, labels].sum(axis=1)
+  for rho, ratios in zip(
+    sets.rhos or (), realised_rho(sets.sets, sets.known), strict=False
+  ):
+    short = rho * inside > len(labels) - inside + 0.5
     if short.any():
-      sentences.append(
+      yield (
         f"ρ={rho}: too few test samples of other classes for"
         f" {int(short.sum())} clients, whose ratio is"
         f" {np.nanmean(ratios[short]):.2f} on average."
       )
-  return sentences

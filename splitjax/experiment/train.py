@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 
 from splitjax import files, machine, target
-from splitjax.config.config import Config
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
@@ -63,8 +62,10 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
     UserError: a file cannot be read or written, or clients were masked and
       on_nan is "stop".
   """
-  config, place = task.config, workdirs.folder(workdir, key)
-  _raise_if_asked(stop, key, max(storage.steps_of(place), default=0), config)
+  place, config = workdirs.folder(workdir, key), task.config
+  rounds = config.rounds
+  done = max(storage.steps_of(place), default=0)
+  _raise_if(done < rounds and console.requested(stop), key, done, rounds)
 
   # Begin, or go on.
   begun = time.monotonic()
@@ -72,19 +73,20 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   compiling = time.monotonic() - begun
   state, record, log = begin(method, place)
   record.seconds["compile"] += compiling
-  _raise_if_asked(stop, key, record.round, config)
-  work, shown = work_of(method.setup, record), dict[str, Any]()
-  judged, personal = list[Scores](), None
+  done = record.round
+  _raise_if(done < rounds and console.requested(stop), key, done, rounds)
+  work = work_of(method.setup, record)
+  judged = list[Scores]()
+  personal: tuple[Net, ...] | None = None
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(place, config.checkpoint)
-    progress = Progress(method.setup.label, config.rounds, record.round)
-    trackers = trackers_of(task, key, workdir, log)
-    closing = checkpoints.close, progress.close, *(t.close for t in trackers)
-    for close in closing:
+    progress = Progress(method.setup.label, rounds, done)
+    log.trackers = trackers_of(task, key, workdir, log)
+    for close in (checkpoints.close, progress.close, log.close):
       stack.callback(close)
 
-    for number in range(record.round + 1, config.rounds + 1):
-      # Train a round and describe it.
+    for number in range(done + 1, rounds + 1):
+      # Train a round; describe it, evaluate it where due, and log it.
       if number == config.eval.inside and method.setup.in_turn:
         look_inside(method, state, workdir)
       begun = time.monotonic()
@@ -92,37 +94,21 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
       seconds = time.monotonic() - begun
       line = describe_round(method.setup, work, number, metrics, seconds)
       record = noted(record, line, method.setup)
-
-      # Evaluate it where due, and log it.
-      due = history.due(config, method.setup.method.rows, number)
-      if due is not None:
-        judged = evaluate(method, state, record, *due)
-        line |= scores_of(judged)
-        shown = line["accuracy"]
-      if number == config.rounds:
-        line["last"] = True
-      line = files.plain(line)
+      judged = evaluated(method, state, record, line)
       log.append(line)
-      for tracker in trackers:
-        tracker.append(line)
-      text = history.as_text(line, shown)
-      progress.round(number, text, evaluated=bool(due and due[0]))
+      progress.round(number, line)
 
       # Keep it: where due, before a stop, and at the end.
-      last = number == config.rounds
+      last = number == rounds
       asked = None if last else console.requested(stop)
       if last or asked or checkpoints.due(number):
-        for tracker in trackers:
-          tracker.flush()
         personal = method.personalise(state) if last else ()
         kept = Kept(
           record=record, state=state, personal=personal, log=log.text()
         )
-        first_row = method.setup.labels[0]
-        best = history.best_value(line, first_row, config.checkpoint.best)
-        checkpoints.save(kept, best)
-      if asked:
-        raise _stopped(asked, key, number, config)
+        row, best = method.setup.labels[0], config.checkpoint.best
+        checkpoints.save(kept, history.best_value(line, row, best))
+      _raise_if(asked, key, number, rounds)
 
   # A run that resumed after its last round has no evaluation yet.
   if personal is None:
@@ -131,14 +117,12 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   finish(method, place, record, log, state, personal, judged)
 
 
-def _raise_if_asked(stop: Stop, key: str, done: int, config: Config) -> None:
-  """Raises Stopped before rounds are trained if a stop was requested."""
-  if done < config.rounds and (asked := console.requested(stop)):
-    raise _stopped(asked, key, done, config)
-
-
-def _stopped(asked: str, key: str, done: int, config: Config) -> Stopped:
-  return Stopped(asked, f"{key}: {done} of {config.rounds} rounds done")
+def _raise_if(
+  asked: str | bool | None, key: str, done: int, rounds: int
+) -> None:
+  """Raises Stopped if somebody asked to stop."""
+  if asked:
+    raise Stopped(str(asked), f"{key}: {done} of {rounds} rounds done")
 
 
 # Begin, or go on.
@@ -267,7 +251,8 @@ def describe_round(
   spent = None
   if work is not None:
     spent = cost.of_metrics(setup.subject, work, metrics)
-  return history.log_line(setup.key, number, metrics, seconds, spent)
+  line = history.log_line(setup.key, number, metrics, seconds, spent)
+  return files.plain(line)
 
 
 def noted(record: Record, line: Line, setup: TrainingSetup) -> Record:
@@ -285,6 +270,24 @@ def noted(record: Record, line: Line, setup: TrainingSetup) -> Record:
   return dataclasses.replace(record, round=line["round"], masked=masked)
 
 
+def evaluated(
+  method: Programs, state: State, record: Record, line: Line
+) -> list[Scores]:
+  """Scores the rows that are due after a round, and adds this to its line."""
+  config, rows = method.task.config, method.setup.method.rows
+  due = history.due(config, rows, line["round"])
+  if due is None:
+    return []
+  judged = evaluate(method, state, record, *due)
+  by_row = {row.label: scores.log_scores(row) for row in judged}
+  # Nothing is found if every row waits for the last round.
+  for name in next(iter(by_row.values()), history.SCORES):
+    line[name] = files.plain({row: x[name] for row, x in by_row.items()})
+  if line["round"] == config.rounds:
+    line["last"] = True
+  return judged
+
+
 def evaluate(
   method: Programs,
   state: State,
@@ -294,25 +297,13 @@ def evaluate(
 ) -> list[Scores]:
   """Scores rows on so many test samples of each client; None: on all."""
   begun = time.monotonic()
+  outputs = method.evaluate(state, rows, samples)
   judged = [
-    scores.score(method.setup.subject, row, outputs)
-    for row, outputs in zip(
-      rows, method.evaluate(state, rows, samples), strict=True
-    )
+    scores.score(method.setup.subject, row, answers)
+    for row, answers in zip(rows, outputs, strict=True)
   ]
   record.seconds["evaluate"] += time.monotonic() - begun
   return judged
-
-
-def scores_of(judged: Sequence[Scores]) -> Line:
-  """Returns the scores of an evaluation: name -> row -> value."""
-  by_row = {row.label: scores.log_scores(row) for row in judged}
-  # Nothing is found if every row waits for the last round.
-  names = next(iter(by_row.values()), history.SCORES)
-  return {
-    name: {row: values[name] for row, values in by_row.items()}
-    for name in names
-  }
 
 
 # The end.

@@ -20,7 +20,6 @@ from splitjax.data.feed import Samples
 from splitjax.evaluation import exits, gate
 from splitjax.evaluation.exits import tuning_key
 from splitjax.experiment import storage, workdirs
-from splitjax.experiment.disk import Damaged
 from splitjax.experiment.network import (
   Network,
   abstract_state,
@@ -434,13 +433,7 @@ def load(
       f"{place} holds no checkpoint after round {number} (there are: {steps})"
     )
   path = place / workdirs.CHECKPOINTS / str(number)
-  try:
-    kept = storage.read(path, shapes, personal if about else None)
-  except Damaged as damage:
-    raise UserError(
-      f"{path} is damaged ({damage}): load another round, or train again in"
-      " another folder"
-    ) from None
+  kept = storage.read(path, shapes, personal if about else None)
   nets, state = kept.personal, kept.state
   return Trained(
     config=settings,

@@ -71,10 +71,7 @@ def seeds_of(workdir: Path) -> list[Path]:
 
 def _read(path: Path, entries: str) -> dict[str, Any] | None:
   """Reads a sealed file with some entries; None if it is not there."""
-  try:
-    tree = disk.read_sealed(path)
-  except Damaged as damage:
-    raise UserError(f"{path.parent}: {damage}: choose another folder") from None
+  tree = disk.read_sealed(path, "restore it, or choose another folder")
   if tree is not None and not set(entries.split()) <= tree.keys():
     raise UserError(f"{path} is of no run of this program: choose another")
   return tree
@@ -87,9 +84,8 @@ def read_run(workdir: Path) -> dict[str, Any]:
   """
   run = _read(Path(workdir) / CONFIG, "config data")
   if run is None:
-    raise Unfinished(
-      f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
-    )
+    text = f"holds no run (no {CONFIG}): train one first"
+    raise Unfinished(f"--workdir={workdir} {text}")
   return run
 
 
@@ -100,8 +96,7 @@ def read_known(workdir: Path) -> dict[str, Any]:
     if name is not None and name not in registry_of(registry):
       raise UserError(
         f"{Path(workdir) / CONFIG}: {field}={name!r} is not known: give the"
-        " config file that registers it as --config=FILE, in Python as"
-        " config=FILE"
+        " file that registers it as --config=FILE, in Python as config=FILE"
       )
   return run
 
@@ -110,9 +105,8 @@ def read_config(workdir: Path) -> tuple[Config, dict[str, Any]]:
   """Returns the config of a single run, and the facts of its data."""
   run = read_known(workdir)
   if run["config"]["seed"] == SEEDS:
-    raise UserError(
-      f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
-    )
+    text = "holds one run per seed: name a seed's folder in it"
+    raise UserError(f"--workdir={workdir} {text}")
   return Config.from_dict(run["config"]), run["data"]
 
 
@@ -123,9 +117,8 @@ def read_grid(workdir: Path) -> dict[str, Any]:
     raise Unfinished(f"--workdir={workdir} holds no grid: train one first")
   for cell in grid["cells"]:
     if Path(cell["name"]).name != cell["name"]:
-      raise UserError(
-        f"{workdir / GRID}: the cell {cell['name']!r} is no name of a folder"
-      )
+      text = f"the cell {cell['name']!r} is no name of a folder"
+      raise UserError(f"{workdir / GRID}: {text}")
   return grid
 
 
@@ -185,33 +178,20 @@ def reopen(place: Path) -> None:
     (place / ABOUT).unlink(missing_ok=True)
 
 
-def finished_as_written(place: Path) -> About | None:
-  """Reads about.json in a method's folder; None if it is not finished.
+def read_about(workdir: Path, key: str) -> About | None:
+  """Reads about.json of a run's method; None if it is not finished.
 
   Raises Damaged if a file that decides a number is not what was written.
   """
-  body = disk.read_sealed(place / ABOUT)
+  place, remedy = folder(workdir, key), "train again, which makes it anew"
+  body = disk.read_sealed(place / ABOUT, remedy)
   if body is None:
     return None
   about = About(**body)
   for name, written in about.files.items():
     if disk.digest(disk.read(place / name) or b"") != written:
-      raise Damaged(f"{name} is not what was written")
+      raise Damaged(f"{place / name} is not what was written: {remedy}")
   return about
-
-
-def read_about(workdir: Path, key: str) -> About | None:
-  """Reads about.json of a run's method; None if it is not finished.
-
-  Raises UserError if a file that decides a number is not what was written.
-  """
-  place = folder(workdir, key)
-  try:
-    return finished_as_written(place)
-  except Damaged as damage:
-    raise UserError(
-      f"{place}: {damage}: the command that trained it makes it again"
-    ) from None
 
 
 def finished(workdir: Path, into: str = "") -> list[str]:
@@ -228,31 +208,26 @@ def comparable(
 ) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
-  All chosen methods have equally many rounds in all chosen runs. Of the choices
-  with this property, the one with the most networks (runs x methods) is taken.
-  A tie is decided by the most runs, then by the most rounds. A method that is
-  being added is thus left out until enough seeds have finished it. The same
-  holds for rounds that are being added. `into` is as in `finished`. Returns
-  runs and keys of methods, both [] if no method is finished.
+  All of them have equally many rounds. Of the choices with this property, the
+  one with the most networks (runs x methods) is taken, then that with the most
+  runs, then the most rounds: a method, or rounds, that are being added wait
+  until enough seeds have them. Both are [] if no method is finished.
   """
-  rounds: dict[tuple[Path, str], int] = {}
+  done: dict[int, dict[Path, list[str]]] = {}
   for run in runs:
-    for key in read_run(run)["config"]["methods"]:
+    for key in finished(run, into):
       about = read_about(run / into, key)
-      if about is not None:
-        rounds[run, key] = about.rounds
-  choices: list[tuple[int, int, int, list, list]] = [(0, 0, 0, [], [])]
-  for count in set(rounds.values()):
-    done = {
-      run: [k for r, k in rounds if r == run and rounds[r, k] == count]
-      for run in runs
-    }
-    for keys in filter(None, done.values()):
-      having = [run for run in runs if set(keys) <= set(done[run])]
-      size = len(keys) * len(having), len(having), count
-      choices.append((*size, having, keys))
-  *_, having, keys = max(choices, key=lambda choice: choice[:3])
-  return having, keys
+      assert about is not None
+      done.setdefault(about.rounds, {}).setdefault(run, []).append(key)
+  chosen: tuple[list[Path], list[str]] = [], []
+  largest = 0, 0, 0
+  for rounds, by_run in done.items():
+    for keys in by_run.values():
+      having = [run for run in by_run if set(keys) <= set(by_run[run])]
+      size = len(keys) * len(having), len(having), rounds
+      if size > largest:
+        chosen, largest = (having, keys), size
+  return chosen
 
 
 def unfinished(
@@ -260,23 +235,22 @@ def unfinished(
 ) -> list[str]:
   """Names the unfinished parts of a run, or of one run per seed.
 
-  The run was started for `methods`, and for `seeds` unless this is None.
-
-  Returns:
-    A seed without any finished method gives the text "seed 1". Another seed
-    gives a text for each unfinished method, such as "seed 1 harmony". A single
-    run gives the same texts without the seed: "" or "harmony".
+  The run was started for `methods`, and for `seeds` unless this is None. A seed
+  without any finished method gives the text "seed 1", another one a text for
+  each unfinished method, such as "seed 1 harmony"; a single run gives the same
+  texts without the seed.
   """
   numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
   numbers |= set(seeds or ())
   runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
   out = []
   for name, run in (runs or {"": workdir}).items():
-    begun = disk.names(folder(run, ""))
-    keys = list(dict.fromkeys([*methods, *begun]))
+    keys = list(dict.fromkeys([*methods, *disk.names(folder(run, ""))]))
     lacking = [k for k in keys if disk.read(folder(run, k) / ABOUT) is None]
-    nothing = len(lacking) == len(keys)
-    out += [name] if nothing else [f"{name} {key}".strip() for key in lacking]
+    if len(lacking) == len(keys):
+      out.append(name)
+    else:
+      out += [f"{name} {key}".strip() for key in lacking]
   return out
 
 

@@ -223,6 +223,7 @@ def of_a_round(clients, on=(0, 2)):
     wire={"up/features": 60.0},
     participants=len(on),
     masked=np.zeros(clients, bool),
+    undone=False,
     bytes=10 * some,
     steps=some,
     alone=some / 3,

@@ -63,7 +63,7 @@ def test_clients_that_are_alike_share_the_split(unlike):
   seen = experiment.show(setup, None, personal=False)
   apart = experiment.show(setup, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
-  assert seen.first.sum() == 6 < apart.first.sum()
+  assert seen.chunks.sum() == 6 < apart.chunks.sum()
   real = setup.task.test_sets.rows >= 0
   one = evaluated(setup, state)
   two = unlike(setup, state)
@@ -111,9 +111,9 @@ def test_only_chunks_with_samples_are_computed():
   setup, _ = built("splitgp", shift="local")
   sizes = (setup.task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = experiment.show(setup, None, personal=False).first
+  most = experiment.show(setup, None, personal=False).chunks
   np.testing.assert_array_equal(most, -(-sizes // setup.task.shown.shape[-1]))
-  part = experiment.show(setup, 1, personal=False).first
+  part = experiment.show(setup, 1, personal=False).chunks
   np.testing.assert_array_equal(part, np.ones(6))
 
 

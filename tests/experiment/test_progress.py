@@ -18,21 +18,25 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
   monkeypatch.setattr(time, "monotonic", lambda: now[0])
   rounds = experiment.Progress("harmony", 10, done=4)
   now[0] = 2.0
-  rounds.round(5, "loss 2", evaluated=False)
-  rounds.round(6, "loss 1", evaluated=True)
+  rounds.round(5, {"loss": {"client": 2.0}})
+  accuracy = {"own": {"0.0": 0.5, "0.4": 0.4, "0.8": 0.25}}
+  rounds.round(6, {"loss": {"client": None}, "accuracy": accuracy})
   rounds.close()
   out, err = capsys.readouterr()
   # Two rounds in two seconds; four are left.
-  assert out == "harmony: round 6/10  1.00 rounds/s  4 s left  loss 1\n"
+  assert out == (
+    "harmony: round 6/10  1.00 rounds/s  4 s left  loss: client nan"
+    "  own: ρ=0 50.0, ρ=0.8 25.0 %\n"
+  )
   assert not err
 
 
 def test_a_terminal_has_a_bar(monkeypatch, capsys):
   monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
   rounds = experiment.Progress("harmony", 2)
-  rounds.round(1, "loss 1", evaluated=True)
+  rounds.round(1, {"loss": {}, "accuracy": {"own": {"0.0": 1.0}}})
   experiment.say("a line")
-  rounds.round(2, "loss 0", evaluated=True)
+  rounds.round(2, {"loss": {}, "accuracy": {"own": {"0.0": 1.0}}})
   rounds.close()
   out, err = capsys.readouterr()
   assert "harmony" in err and "2/2" in err and out == "a line\n"
@@ -43,7 +47,7 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
   for terminal in (True, False):
     monkeypatch.setattr(sys.stderr, "isatty", lambda t=terminal: t)
     rounds = experiment.Progress("harmony", 2)
-    rounds.round(1, "loss 1", evaluated=True)
+    rounds.round(1, {"loss": {}, "accuracy": {"own": {"0.0": 1.0}}})
     experiment.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
