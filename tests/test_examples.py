@@ -20,7 +20,6 @@ MODULES = (
   "splitjax.methods",
   "splitjax.models",
   "splitjax.data",
-  "splitjax.data.partitions",
   "splitjax.evaluation.metrics",
   "splitjax.fleet.allocation",
   "splitjax.methods.optimizer",

@@ -66,8 +66,7 @@ class Samples(NamedTuple):
     """Draws one epoch: a fresh permutation of the client's samples.
 
     Returns rows [steps, B] int32 of the data set and a mask [steps, B] bool,
-    False for padding. Padding comes last, and fills the last steps of a client
-    with little data.
+    False for padding, which comes last.
     """
     order = draw_order(key, len(self.shard.rows), self.shard.size)
     return self.in_batches(order)

@@ -4,13 +4,6 @@ A partition takes `labels` [Z] of the training split, the number of clients N
 and a seed; a config gives its options in `data.partition`. It returns N arrays
 [S_n] int64 of row numbers: sorted, disjoint, not empty, and the same for the
 same seed. It raises UserError where a client would get no sample.
-
->>> import numpy as np, splitjax
->>> labels = np.array([1, 0, 1, 0, 1, 0])
->>> deal = splitjax.PARTITIONS["shard"]
->>> parts = deal(labels, num_clients=2, seed=0, k=1, num_shards=2)
->>> sorted(labels[rows].tolist() for rows in parts)
-[[0, 0, 0], [1, 1, 1]]
 """
 
 from collections.abc import Callable, Mapping, Sequence
