@@ -82,10 +82,10 @@ def test_a_state_does_not_grow_with_its_clients(name):
 
   def size(clients):
     cohorts = (CohortShape(depth=method.backbone.length, size=clients,
-                      places=clients),)  # fmt: skip
+                      width=clients),)  # fmt: skip
     if not method.uncut:
       cohorts = tuple(
-        CohortShape(depth=depth, size=clients // 2, places=clients // 2)
+        CohortShape(depth=depth, size=clients // 2, width=clients // 2)
         for depth in method.backbone.cuts
       )
     shape = Layout(cohorts=cohorts, participants=clients)
