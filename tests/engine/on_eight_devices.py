@@ -9,7 +9,6 @@ import re
 import jax
 import numpy as np
 import pytest
-import runs
 import tiny
 from selected import values
 from worlds import Outcome, distance, divided, planned, play, world
@@ -112,14 +111,3 @@ def test_a_run_moves_between_machines(tmp_path):
   facts = experiment.read_config(tmp_path / "many")[1]
   with experiment.claimed(tmp_path / "many", config, facts):
     pass
-
-
-def test_a_killed_run_goes_on_with_a_note_on_rounding(tmp_path):
-  draft = runs.draft("local")
-  many = tiny.resolved(draft)
-  draft.system.devices = 1
-  runs.stopped(many, tmp_path / "w", 2)
-  results = experiment.run(tiny.resolved(draft), tmp_path / "w")
-  assert any(
-    "devices (number) 1 instead of" in n for n in results.runs[0].notes
-  )

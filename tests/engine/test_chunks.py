@@ -87,19 +87,6 @@ def test_chunks_by_hand():
     assert (cohort.padding, cohort.chunk) == (padding, size)
 
 
-@pytest.mark.parametrize(
-  ("field", "value"),
-  [
-    ("clients_per_chunk", 0),
-    ("clients_per_chunk", "many"),
-  ],
-)
-def test_invalid_system_fields(field, value):
-  c = tiny.tiny()
-  with refused("system.clients_per_chunk"):
-    setattr(c.system, field, value)
-
-
 def test_more_devices_than_there_are():
   c = tiny.tiny()
   c.system.devices = 1000

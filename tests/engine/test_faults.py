@@ -6,10 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
-from refusals import refused
 
-from splitjax import experiment
 from splitjax.engine.faults import (
   NO_FAULTS,
   Faults,
@@ -92,18 +89,3 @@ def test_only_the_clients_own_steps_count():
   ]:
     found = truncated(real, jnp.float32(share))
     assert found.sum(axis=1).tolist() == want
-
-
-@pytest.mark.parametrize(
-  ("fields", "field"),
-  [
-    ({"dropout": -0.1}, "faults.dropout"),
-    ({"straggler_share": 0.0}, "faults.straggler_share"),
-  ],
-)
-def test_invalid_fields(fields, field):
-  c = tiny.tiny(splitgp="splitgp")
-  with refused(field):
-    for name, value in fields.items():
-      setattr(c.faults, name, value)
-    experiment.build(tiny.resolved(c))

@@ -3,12 +3,11 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import pytest
 from marks import slow
 from worlds import world
 
-from splitjax import trees, wire
+from splitjax import trees
 from splitjax.engine import layout, round
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.methods import METHODS
@@ -107,23 +106,6 @@ def test_a_state_does_not_grow_with_its_clients(name):
   state, _ = made.round(state)
   assert trees.num_bytes((state.clients, state.server)) == before
   assert layout.of(made.fleet).size == 6
-
-
-def test_a_ledger_has_what_is_sent_while_it_is_open():
-  tree = {"kernel": jnp.zeros((3, 2)), "none": None}
-  real = jnp.array([True, True, False])
-  wire.send_tree("up/model", tree)  # nobody listens
-  with wire.ledger() as sent:
-    wire.send_tree("up/model", tree)
-    wire.send_tree("up/model", tree)
-    with wire.ledger() as inner:
-      wire.send_labels(real)
-    wire.send_match(real, real)
-    wire.send_tree("up/exit", {})
-  assert {name: float(size) for name, size in sent.items()} == {
-    "up/model": 48, "up/match": 0.25,
-  }  # fmt: skip
-  assert {name: float(size) for name, size in inner.items()} == {"up/labels": 8}
 
 
 SAID = "up/features is sent inside .*: compute there, and send outside of it"

@@ -173,25 +173,20 @@ def finite(tree):
   return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
 
 
-def test_a_client_that_sits_out_cannot_poison_the_mean():
-  # The engine computes idle slots too and gives them weight 0: not 0 * NaN.
-  server, cohorts = join(0.2, WEIGHTS["some"], poisoned(0))
-  assert finite(server)
-  assert finite(cohorts[1].net) and finite(cohorts[2].net)
-
-
-def test_a_client_that_keeps_all_is_safe_from_others():
-  # lam = 1: not 1 * own + 0 * NaN.
-  _, cohorts = join(1.0, WEIGHTS["all"], poisoned(1))
-  for row in (0, 2):
-    assert finite(trees.take(cohorts[0].net, row))
-  assert finite(cohorts[1].net)
-
-
-def test_a_client_that_takes_the_mean_is_cured_by_it():
-  # lam = 0: not 0 * NaN + 1 * mean.
-  _, cohorts = join(0.0, WEIGHTS["some"], poisoned(0))
-  assert finite(cohorts[0].net)
+@pytest.mark.parametrize(
+  ("lam", "who", "bad", "sound"),
+  [
+    (0.2, "some", 0, (3, 4, 5, 6)),  # idle slots have weight 0: not 0 * NaN
+    (1.0, "all", 1, (0, 2, 3, 4)),  # who keeps all: not 1 * own + 0 * NaN
+    (0.0, "some", 0, (0, 1, 2)),  # who takes the mean is cured by it
+  ],
+)
+def test_a_client_that_diverged_poisons_nobody(lam, who, bad, sound):
+  server, cohorts = join(lam, WEIGHTS[who], poisoned(bad))
+  assert finite(server) or lam == 1
+  for ids, clients in zip(COHORTS.values(), cohorts, strict=True):
+    for row, n in enumerate(ids):
+      assert n not in sound or finite(trees.take(clients.net, row)), n
 
 
 NUMBERS = st.floats(-100, 100, width=32)

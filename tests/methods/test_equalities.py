@@ -146,3 +146,10 @@ def test_a_part_two_of_multi_head_is_splitfeds_of_its_task():
   (cohort, *_) = state.clients
   logits = np.asarray(method.paths(cohort, state.server, image))
   assert set(np.flatnonzero((logits != UNSURE).all(axis=(1, 2)))) == tasks
+  # A client's path is what it predicts, by the part of its task.
+  memory = np.concatenate([clients.memory for clients in state.clients])
+  np.testing.assert_array_equal(memory, np.concatenate(counts).argmax(axis=1))
+  client = trees.take(cohort, 1)
+  theta = method.part_two(client, state.server)
+  want = method.predict(method.model(client, state.server), theta, image).server
+  np.testing.assert_allclose(logits[client.memory], want, rtol=1e-12)

@@ -134,10 +134,3 @@ def test_entropy():
   assert float(got[0]) == pytest.approx(np.log(4))
   # A certain answer has entropy 0, not 0 * -inf.
   assert float(losses.entropy(jnp.array([1e4, 0.0, 0.0]))) == 0
-
-
-def test_csa_is_normalised_with_margin_1_by_default():
-  a, b = row(6, 8), row(5, 0)
-  for same in (YES, NO):
-    named, *_ = csa_at(a, b, same, margin=1.0, normalize=True)
-    assert float(csa(a, b, same, YES)) == named

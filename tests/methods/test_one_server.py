@@ -1,8 +1,5 @@
 """Methods of one server in whole runs: what configs can ask, and grouping."""
 
-import functools
-
-import jax
 import numpy as np
 import pytest
 import tiny
@@ -11,8 +8,6 @@ from selected import timeless, values
 
 import splitjax
 from splitjax import SHIFTS, evaluation, experiment
-from splitjax.engine.round import run_round
-from splitjax.experiment import Programs
 from splitjax.fleet import orders
 from splitjax.methods.hydra import Hydra
 from splitjax.methods.optimizer import Optimizer
@@ -137,15 +132,6 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   assert timeless(again) == timeless(results)
 
 
-@pytest.mark.slow
-def test_it_is_said_who_is_served_when():
-  ran = config("hydra", order__name="cyclic", order__turn="epoch")
-  assert ran.order.batches > 10**9
-  text = experiment.describe_text(experiment.describe_run(ran))
-  assert "one server, clients in order cyclic, a turn: epoch" in text
-  assert "groups (group: clients)  0: " in text
-
-
 @pytest.mark.parametrize(
   ("name", "fields", "field"),
   [
@@ -163,14 +149,3 @@ def test_it_is_said_who_is_served_when():
 def test_what_does_not_go_together(name, fields, field):
   with refused(field):
     experiment.build(config(name, **fields))
-
-
-def test_merged_features_may_have_sixteen_bits():
-  task = experiment.build(config("merge_sfl", system__compute_dtype="bfloat16"))
-  setup = experiment.make_setup(task, "only")
-  state = Programs(setup).begin()
-  static = {"layout": setup.layout, "plans": setup.plans}
-  step = functools.partial(run_round, **static)
-  out, _ = jax.eval_shape(step, setup.method, state, setup.shards)
-  forms = [(x.shape, x.dtype) for x in jax.tree.leaves(state)]
-  assert [(x.shape, x.dtype) for x in jax.tree.leaves(out)] == forms

@@ -14,7 +14,6 @@ import pytest
 from refusals import refused
 
 from splitjax.fields import COUNT, POSITIVE, PROBABILITY
-from splitjax.models import toy
 from splitjax.parameters import STATIC, pytree
 
 
@@ -179,15 +178,3 @@ def test_copies_are_equal():
     dataclasses.replace(pair),
   ):
     assert same == pair and hash(same) == hash(pair)
-
-
-def test_networks_of_equal_arguments_share_a_program():
-  @pytree
-  class Held:
-    net: object
-    rate: float = 1.0
-
-  def structure():
-    return jax.tree.structure(Held(net=toy((4, 4, 1), 3)))
-
-  assert structure() == structure() and hash(structure()) == hash(structure())

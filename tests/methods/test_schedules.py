@@ -11,7 +11,6 @@ import optax
 import pytest
 import tiny
 import worlds as toys
-from refusals import refused
 from repeated import LR, first, gradient, minus, played
 
 from splitjax import evaluation, experiment
@@ -106,17 +105,6 @@ def test_the_work_of_local_steps_by_hand():
   assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
   steps, samples = plan.of_round(size, epochs=2)
   assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
-
-
-@pytest.mark.parametrize(
-  ("field", "value"),
-  [("warmup", 2.0), ("every", 0), ("floor", 9.0), ("schedule", "cos")],
-)
-def test_what_does_not_fit_is_one_line(field, value):
-  draft = tiny.tiny(own="fedavg")
-  with refused(f"optimizer.{field}"):
-    setattr(draft.optimizer, field, value)
-    experiment.build(tiny.resolved(draft))
 
 
 def test_costs_and_batches_have_the_local_steps_of_the_config():

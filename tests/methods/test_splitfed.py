@@ -10,8 +10,6 @@ from splitjax import models, trees
 from splitjax.methods.hydra import Hydra, mean_head
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import (
-  UNSURE,
-  MultiHead,
   SplitFedV1,
   SplitFedV2,
   SplitFedV3,
@@ -96,26 +94,6 @@ def test_a_turn_trains_part_2a_and_the_head_of_its_group():
     np.testing.assert_allclose(gap[1], 1)
     assert not gap[[0, 2]].any()
   assert toys.distance(after.net.params, server.net.params) > 0.99
-
-
-@pytest.mark.slow
-def test_a_client_of_multi_head_has_the_part_of_its_task():
-  world, method = ragged(), MultiHead(backbone=NET, optimizer=SGD)
-  state, _ = toys.train(world, method, 1)
-  counts = np.concatenate([shard.counts for shard in world.shards])
-  memory = np.concatenate([clients.memory for clients in state.clients])
-  np.testing.assert_array_equal(memory, counts.argmax(axis=1))
-  client = trees.take(state.clients[0], 1)
-  theta = trees.take(state.server.net, int(client.memory))
-  toys.assert_close(method.part_two(client, state.server), theta)
-  # Its path is what it predicts; a part that no client trained is unsure.
-  image = jnp.asarray(toys.stock()[0][:2], float)
-  logits = np.asarray(method.paths(state.clients[0], state.server, image))
-  body = method.model(client, state.server)
-  want = method.predict(body, theta, image).server
-  np.testing.assert_allclose(logits[client.memory], want, rtol=1e-12)
-  (idle,) = set(range(toys.CLASSES)) - set(memory.tolist())
-  assert (logits[idle] == UNSURE).all() and not state.server.memory[idle]
 
 
 @pytest.mark.slow

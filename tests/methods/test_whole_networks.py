@@ -194,9 +194,8 @@ def test_options_out_of_range(name, option, value):
 
 
 def test_fedfomo_needs_another_client():
-  lonely = toys.population(NET, (4,), (ALONE,))
   with refused("models"):
-    toys.start(lonely, make("fedfomo"))
+    toys.start(toys.population(NET, (4,), (ALONE,)), make("fedfomo"))
 
 
 @pytest.mark.slow
