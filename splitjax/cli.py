@@ -3,7 +3,7 @@
   splitjax train --config=quickstart --workdir=runs/quickstart
   splitjax train --config=FILE.py:WORDS --workdir=DIR --config.optimizer.lr=0.05
   splitjax describe --config=harmony:figure2,small
-  splitjax evaluate --workdir=DIR [--config=... --config.eval.FIELD=VALUE]
+  splitjax evaluate --workdir=DIR --config.eval.rhos=0,0.5 --evaluation=NAME
   splitjax report DIR [DIR ...] [--workdir=DIR]   one table over several folders
   splitjax data prepare
 
@@ -29,12 +29,14 @@ from splitjax import commands
 from splitjax.commands import Command
 from splitjax.config import loading, tree
 from splitjax.config.config import Config
-from splitjax.config.sweep import check_seeds, plan, read_axis
+from splitjax.config.sweep import Sweep, check_seeds, plan, read_axis
 from splitjax.fields import Text, unknown
 from splitjax.files import print_anywhere
 from splitjax.types import UserError
 
-MODES = ("train", "evaluate", "report", "describe")
+CONFIGURED = ("train", "describe")
+"""Modes that need a config; the others read that of the workdir."""
+MODES = (*CONFIGURED, "evaluate", "report")
 HELP = ("-h", "-help", "--help", "help")
 
 FLAGS = flags.FlagValues()
@@ -44,6 +46,7 @@ TEXTS = {
   "workdir": "Folder for everything that a run writes.",
   "data_dir": "Folder of all prepared data; the same as --config.data.dir.",
   "seeds": "Train once per seed, as in --seeds=0,1,2, and report over them.",
+  "evaluation": "Name of the folder of an evaluation; by default evaluate.",
   "coordinator_address": "HOST:PORT of process 0, for several processes.",
 }
 NUMBERS = {
@@ -70,7 +73,8 @@ CHOICES = {
 """Flag -> its description, and its values from the default on."""
 
 for _name, _text in TEXTS.items():
-  flags.DEFINE_string(_name, None, _text, FLAGS)
+  usual = "evaluate" if _name == "evaluation" else None
+  flags.DEFINE_string(_name, usual, _text, FLAGS)
 for _name, _text in NUMBERS.items():
   flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
 for _name, (_text, *_values) in CHOICES.items():
@@ -106,27 +110,29 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
     if doubled:
       raise UserError(f"{doubled[0]}: the command is {words[1]}; leave it out")
     words[1] = f"--mode={words[1]}"
-  values, runs, overridden = read_flags(words)
-  check_flags(values, runs, overridden)
+  values, folders, overridden = read_flags(words)
+  check_flags(values, folders, overridden)
   look(overridden, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
-  runs_of_config = None
+  runs = Sweep([], None)
   file = None
   if values.config:
-    config = loading.load(values.config)
     path, _ = loading.find(values.config)
     file = str(path) if loading.is_own(path) and path.suffix == ".py" else None
-    if values.mode != "report":
-      runs_of_config = plan(config, values.sweep, overridden)
+    if values.mode in CONFIGURED:
+      runs = plan(loading.load(values.config), values.sweep, overridden)
+    elif file is not None:
+      loading.execute(path)
   command = Command(
     mode=values.mode,
     workdir=Path(values.workdir).expanduser() if values.workdir else None,
-    plan=runs_of_config,
+    plan=runs,
     seeds=check_seeds(values.seeds, "--seeds") if values.seeds else None,
-    swept=bool(values.sweep),
+    changes=overridden,
+    evaluation=values.evaluation,
     file=file,
-    runs=tuple(runs),
+    runs=tuple(folders),
     figures=values.figures,
     as_json=values.format == "json",
     debug=values.debug,
@@ -195,32 +201,26 @@ def check_flags(
     raise UserError(unknown("splitjax", runs[0], [*MODES, "data"], "command"))
   if values.workdir is not None and not values.workdir.strip():
     raise UserError("--workdir: is empty; name a folder")
-  if overridden and not values.config:
-    raise UserError(f"--config.{next(iter(overridden))} needs --config=FILE")
   if "scale" in overridden:
     # The field records the file's choice; setting it changes nothing.
     raise UserError("--config.scale: choose it as --config=FILE:small")
-  configured = ("train", "describe", "evaluate")
   for flag, present, modes in (
     ("--seeds", values.seeds is not None, ("train",)),
     ("--format=json", values.format == "json", ("describe",)),
-    ("--sweep=seed", "seed" in swept, ("train", "describe")),
-    ("--sweep", bool(swept), configured),
-    *((f"--config.{path}", True, configured) for path in overridden),
+    ("--evaluation", values["evaluation"].present, ("evaluate",)),
+    ("--sweep", bool(swept), CONFIGURED),
+    *((f"--config.{f}", True, (*CONFIGURED, "evaluate")) for f in overridden),
   ):
     if present and mode not in modes:
       raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
-  if swept and not values.config:
-    raise UserError("--sweep needs --config=FILE, whose fields it varies")
   if values.seeds is not None:
     check_seeds(values.seeds, "--seeds")
     if "seed" in (*overridden, *swept):
       text = "the command line sets the seed another time; leave one out"
       raise UserError(f"--seeds={values.seeds}: {text}")
-  if mode in ("train", "describe") and not values.config:
-    names = "quickstart, fmnist_small or harmony:figure2,small"
-    text = f"--mode={mode} needs --config=FILE, or a name such as {names}"
-    raise UserError(f"--config: {text}")
+  if mode in CONFIGURED and not values.config:
+    text = "needs --config=FILE, or a name such as harmony:figure2,small"
+    raise UserError(f"--config: --mode={mode} {text}")
   if mode != "describe" and not values.workdir and not runs:
     raise UserError(f"--workdir: --mode={mode} needs --workdir=FOLDER")
 

@@ -7,11 +7,11 @@ them, so that an error in a config is reported at once.
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from splitjax.config.sweep import Cell, Sweep
+from splitjax.config.sweep import Sweep
 from splitjax.experiment.console import CTRL_C, Stopped, listening
 from splitjax.files import blame, expanded, printable
 from splitjax.types import UserError
@@ -21,33 +21,19 @@ INTERRUPTED = 130
 
 
 class Command(NamedTuple):
-  """A parsed command line; `cli` describes its flags.
+  """A parsed command line; `cli` describes its flags."""
 
-  Attributes:
-    mode: key of MODES.
-    plan: the checked runs of the config; None: the config that the workdir
-      keeps, which report always uses.
-    workdir: output folder of a run. If it is given, describe writes figures
-      there.
-    seeds: seeds of --seeds.
-    swept: whether the command line names values of fields.
-    file: path of the config file if it is a user's.
-    runs: finished workdirs that report compares.
-    figures: which reports get figures: none, report or all.
-    as_json: whether describe prints JSON.
-    debug: if true, errors show their whole traceback.
-  """
-
-  mode: str
-  plan: Sweep | None = None
+  mode: str  #: key of MODES
+  plan: Sweep = Sweep([], None)  #: the checked runs of train and describe
   workdir: Path | None = None
-  seeds: tuple[int, ...] | None = None
-  swept: bool = False
-  file: str | None = None
-  runs: Sequence[str | Path] = ()
-  figures: Any = "report"
-  as_json: bool = False
-  debug: bool = False
+  seeds: tuple[int, ...] | None = None  #: of --seeds
+  changes: Mapping[str, Any] = {}  #: field -> value, of evaluate
+  evaluation: str = "evaluate"  #: name of an evaluation's folder
+  file: str | None = None  #: the config file, if it is a user's
+  runs: Sequence[str | Path] = ()  #: finished workdirs that report compares
+  figures: Any = "report"  #: which reports have figures: none, report or all
+  as_json: bool = False  #: whether describe prints JSON
+  debug: bool = False  #: whether errors show their whole traceback
 
 
 def launch(command: Command) -> int:
@@ -118,96 +104,81 @@ def _stopped(stopped: Stopped) -> int:
   return INTERRUPTED if stopped.asked == CTRL_C else 0
 
 
-def _workdir(command: Command) -> Path:
-  if command.workdir is None:
-    raise UserError(f"--workdir: --mode={command.mode} needs --workdir=FOLDER")
-  return command.workdir
-
-
-def _plan(command: Command) -> Sweep:
-  """Returns the runs of the config."""
-  if command.plan is None:
-    raise UserError(f"--config: --mode={command.mode} needs --config=FILE")
-  return command.plan
-
-
 def _train(command: Command) -> str:
   """Trains all unfinished runs and writes their reports."""
-  workdir, plan = _workdir(command), _plan(command)
-  numbers, first = command.seeds or plan.seeds, plan.cells[0]
+  workdir = command.workdir or Path()
+  seeds = command.seeds or command.plan.seeds
+  cell = command.plan.cells[0]
   from splitjax.experiment import reporting, runs, workdirs
   from splitjax.experiment.console import say
 
   say(f"devices: {reporting.devices()}")
   with listening() as stop:
     options: Any = {"stop": stop, "figures": command.figures}
-    if first.values:
-      results = runs.run_grid(plan.cells, workdir, numbers, **options)
+    if cell.values:
+      cells = command.plan.cells
+      results = runs.run_grid(cells, workdir, seeds, **options)
     elif workdirs.is_grid(workdir):
       text = "holds a grid: sweep the same fields, or choose another"
       raise UserError(f"--workdir={workdir} {text}")
-    elif numbers is None:
-      results = runs.run(first.config, workdir, **options)
+    elif seeds is None:
+      results = runs.run(cell.config, workdir, **options)
     else:
-      results = runs.run_seeds(first.config, workdir, numbers, **options)
-  return _show(command, results)
+      results = runs.run_seeds(cell.config, workdir, seeds, **options)
+  return _show(command, workdir, results)
 
 
 def _report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
-  runs = [expanded(run) for run in command.runs]
-  if len(runs) == 1 and command.workdir is None:
-    command, runs = command._replace(workdir=runs[0]), []
   from splitjax.experiment import reporting
 
-  if runs:
-    return reporting.report_folders(runs, command.workdir, command.figures)
-  again = reporting.report_again(_workdir(command), figures=command.figures)
-  return _show(command, again)
+  folders = [expanded(run) for run in command.runs]
+  if len(folders) > 1 or folders and command.workdir is not None:
+    into = command.workdir
+    return reporting.report_folders(folders, into, command.figures)
+  workdir = folders[0] if folders else command.workdir or Path()
+  again = reporting.report_again(workdir, figures=command.figures)
+  return _show(command, workdir, again)
 
 
 def _evaluate(command: Command) -> str:
-  workdir = _workdir(command)
-  cells: Sequence[Cell] = () if command.plan is None else command.plan.cells
-  from splitjax.experiment import evaluate, workdirs
+  """Evaluates the networks of a workdir again."""
+  from splitjax.experiment import evaluate_again
 
-  figures = command.figures
-  if workdirs.is_grid(workdir):
-    only = [cell.name for cell in cells] if command.swept else None
-    results = evaluate.evaluate_grid(workdir, cells or None, only, figures)
-  elif cells and cells[0].values:
-    text = "holds a single run, not a grid: remove the sweep"
-    raise UserError(f"--workdir={workdir} {text}")
-  else:
-    config = cells[0].config if cells else None
-    results = evaluate.evaluate_again(workdir, config, figures=figures)
-  return _show(command, results, workdirs.EVALUATED)
+  workdir = command.workdir or Path()
+  results = evaluate_again(
+    workdir,
+    command.changes,
+    name=command.evaluation,
+    figures=command.figures,
+  )
+  return _show(command, workdir, results, command.evaluation)
 
 
-def _show(command: Command, results: Any, into: str = "") -> str:
+def _show(command: Command, workdir: Path, results: Any, into: str = "") -> str:
   """Formats results for the terminal.
 
   Returns "" if there are none: only the first process of a run has results.
   """
   from splitjax.experiment import reporting
 
-  where = _workdir(command), into, command.file
-  return reporting.summary(results, *where) if results.runs else ""
+  if not results.runs:
+    return ""
+  return reporting.summary(results, workdir, into, command.file)
 
 
 def _describe(command: Command) -> str:
   """Describes a config; for a grid, lists all cells and describes the first."""
-  plan = _plan(command)
   from splitjax.experiment import describe, workdirs
 
-  folder = None
-  if command.workdir is not None:
-    folder = command.workdir / workdirs.DESCRIBED
-  facts = describe.describe_run(plan.cells[0].config, folder)
-  facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
-  names = [cell.name for cell in plan.cells]
-  if names != [""]:
-    facts = {"cells": names, "seeds": plan.seeds, "first": facts}
+  cells = command.plan.cells
+  seeds = command.plan.seeds
+  folder = command.workdir and command.workdir / workdirs.DESCRIBED
+  facts = describe.describe_run(cells[0].config, folder)
+  facts["runs"] = len(cells) * len(seeds or (0,))
+  if cells[0].name:
+    names = [cell.name for cell in cells]
+    facts = {"cells": names, "seeds": seeds, "first": facts}
   return json.dumps(facts) if command.as_json else describe.describe_text(facts)
 
 

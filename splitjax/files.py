@@ -15,6 +15,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from splitjax.types import UserError
+
 if TYPE_CHECKING:  # a mistake on the command line must not wait for numpy
   import numpy as np
 
@@ -53,7 +55,9 @@ def client(n: int, names: Sequence[str]) -> str:
 
 
 def expanded(path: str | Path) -> Path:
-  """Expands ~ in a user's path to the home folder."""
+  """Expands ~ in a user's path; UserError if the path is empty."""
+  if not str(path).strip():  # such as an unset variable of a shell
+    raise UserError("--workdir: is empty; name a folder")
   return Path(os.path.expanduser(path))
 
 

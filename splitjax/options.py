@@ -225,13 +225,6 @@ class Spec:
     spec._chosen = dict(self._chosen)
     return spec
 
-  def with_options(self, **options: Any) -> "Spec":
-    """Returns a copy with other options."""
-    spec = self.placed(self._registry, self._path)
-    for option, value in options.items():
-      spec.set(option, value)
-    return spec
-
   def to_dict(self) -> dict[str, Any]:
     """Returns {name, label if it has one, all options}."""
     label = {"label": self.label} if self.label else {}

@@ -157,21 +157,6 @@ def slot_of(path: str) -> Slot | None:
   return slot
 
 
-def named_in(tree: Mapping, cls: Any = None) -> Iterator[tuple[str, str, Any]]:
-  """Yields field, registry and name of all that a config's dict registers."""
-  for field, slot in slots(cls or FieldGroup.root).items():
-    value = tree.get(field)
-    if slot.is_group and isinstance(value, Mapping):
-      yield from named_in(value, slot.hint)
-    elif slot.keyed and isinstance(value, Mapping):
-      for spec in value.values():
-        yield field, slot.registry, spec.get("name")
-    elif slot.registry:
-      names = [value.get("name")] if isinstance(value, Mapping) else value
-      for name in [names] if isinstance(names, str) else names or ():
-        yield field, slot.registry, name
-
-
 def plain(value: Any) -> Any:
   """Turns groups and names into dicts, tuples into lists."""
   if isinstance(value, FieldGroup):

@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "client_data": ["by_depth", "deal", "owner_names"],
     "console": ["CTRL_C", "Progress", "Stopped", "listening", "never", "say"],
     "describe": ["describe_run", "describe_text"],
-    "evaluate": ["evaluate_again", "evaluate_grid"],
+    "evaluate": ["evaluate_again"],
     "history": ["log_line", "read_history"],
     "network": [
       "Network",

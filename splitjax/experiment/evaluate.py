@@ -1,9 +1,11 @@
 """Evaluates the saved networks of finished runs again."""
 
 import contextlib
+import copy
 import dataclasses
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,7 @@ import pandas as pd
 from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config
-from splitjax.config.sweep import Cell
-from splitjax.config.tree import flat, plain
+from splitjax.config.tree import assign, flat, plain
 from splitjax.evaluation import measurements, scores
 from splitjax.experiment import (
   claims,
@@ -28,7 +29,6 @@ from splitjax.experiment import (
 from splitjax.experiment.console import say
 from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.runs import other_fields
 from splitjax.experiment.setup import Task
 from splitjax.experiment.train import about_end, write_results
 from splitjax.experiment.workdirs import About
@@ -39,28 +39,31 @@ from splitjax.types import UserError
 
 def evaluate_again(
   workdir: str | Path,
-  config: Config | str | Path | Any = None,
+  config: Config | Mapping[str, Any] | str | Path | None = None,
   *,
+  name: str = workdirs.EVALUATED,
   figures: reporting.Figures = "report",
 ) -> Results:
   """Evaluates the saved networks again, on other test sets if asked.
 
   Args:
-    workdir: the folder of the run, or of one run per seed.
-    config: a Config or nested dict that may differ from the run's
-      in `eval` and `privacy.delta`; None: the run's own.
-      If it is the path of a config file, the run's own config is used, and the
-      file is executed only for what it registers (see `splitjax.load`).
+    workdir: the folder of a run, of one run per seed, or of a grid.
+    config: fields of `eval`, or privacy.delta, that replace those of the run's
+      own config, such as {"eval.rhos": (0, 0.5)}. A whole config, or its dict,
+      must equal the run's in all other fields. The path of a config file: the
+      file is executed for what it registers (see `splitjax.load`).
+    name: the folder of this evaluation in the workdir, and in those of seeds
+      and cells.
     figures: see `runs.run`.
 
   Returns:
-    The results, written to workdir/evaluate. Numbers of earlier rounds are
-    among them only if the test sets stay the same.
+    The results, written to workdir/name. Numbers of earlier rounds are among
+    them only if the test sets stay the same.
 
   Raises:
     Unfinished: no method is finished.
-    UserError: the config differs in other fields, the data have changed, or
-      test sets contain samples that the run has trained on.
+    UserError: other fields are given, the data have changed, or test sets
+      contain samples that the run has trained on.
 
   Example:
     >>> import splitjax
@@ -69,75 +72,65 @@ def evaluate_again(
     ['splitgp']
   """
   workdir = files.expanded(workdir)
+  _check_name(workdir, name)
   if isinstance(config, str | Path):
     loading.execute(config)
     config = None
-  if config is not None:
-    config = Config.from_dict(config)
+  changes = config.to_dict() if isinstance(config, Config) else config or {}
+  if workdirs.is_grid(workdir):
+    return _evaluate_grid(workdir, changes, name, figures)
   workdirs.read_run(workdir)  # only a run's folder is held
   with claims.held(workdir):
     if workdirs.is_over_seeds(workdir):
       runs, keys = workdirs.comparable(workdirs.seeds_of(workdir))
       for run in runs:
         with claims.held(run):
-          _evaluate_run(run, config, keys, figures=figures)
+          _evaluate_run(run, changes, name, keys, figures=figures)
     else:
-      _evaluate_run(workdir, config, figures=figures)
-    return reporting.report(workdir, workdirs.EVALUATED, figures=figures)
+      _evaluate_run(workdir, changes, name, figures=figures)
+    return reporting.report(workdir, name, figures=figures)
 
 
-def evaluate_grid(
-  workdir: str | Path,
-  cells: Sequence[Cell] | None = None,
-  only: Sequence[str] | None = None,
-  figures: reporting.Figures = "report",
+def _check_name(workdir: Path, name: str) -> None:
+  """Raises UserError for a folder that holds something else."""
+  taken = name in ("methods", workdirs.DESCRIBED) or workdirs.is_run(
+    workdir / name
+  )
+  if taken or not re.fullmatch(r"[A-Za-z0-9][\w.=-]*", name):
+    raise UserError(
+      f"--evaluation={name!r} must be a new folder's name, such as far_clients"
+    )
+
+
+def _evaluate_grid(
+  workdir: Path,
+  changes: Mapping[str, Any],
+  name: str,
+  figures: reporting.Figures,
 ) -> Results:
-  """Evaluates every finished cell of a grid again.
-
-  Args:
-    workdir: the grid's folder.
-    cells: cells of a sweep over the same fields, or the only cell of a config
-      without a sweep. The `eval` of their config is used for every cell of the
-      grid. None: each cell of the grid keeps its own `eval`.
-    only: the names of the cells that are evaluated; None: all.
-    figures: see `runs.run`.
-
-  Raises:
-    UserError: see `evaluate_again`; or the grid has other fields or lacks a
-      cell of `only`.
-  """
-  workdir = Path(workdir)
-  grid = workdirs.read_grid(workdir)
-  values = {cell["name"]: cell["values"] for cell in grid["cells"]}
-  if cells and cells[0].values and list(cells[0].values) != grid["fields"]:
-    differs = other_fields(grid["fields"], cells[0])
-    raise UserError(f"--workdir={workdir} is a grid {differs}: sweep the same")
-  for name in only or ():
-    if name not in values:
-      raise UserError(
-        f"--workdir={workdir} has no cell {name}: it has {', '.join(values)}"
-      )
+  """Evaluates every finished cell of a grid again."""
   inner: reporting.Figures = "all" if figures == "all" else "none"
   with claims.held(workdir):
-    for name in values if only is None else only:
-      config = cells[0].at(values[name]) if cells else None
+    for cell in workdirs.read_grid(workdir)["cells"]:
       with contextlib.suppress(workdirs.Unfinished):
-        evaluate_again(workdir / name, config, figures=inner)
-    return reporting.report(
-      workdir, workdirs.EVALUATED, only=only, parts=False, figures=figures
-    )
+        place = workdir / cell["name"]
+        evaluate_again(place, changes, name=name, figures=inner)
+    return reporting.report(workdir, name, parts=False, figures=figures)
 
 
 def _evaluate_run(
   workdir: Path,
-  config: Config | None,
+  changes: Mapping[str, Any],
+  name: str,
   keys: Sequence[str] | None = None,
   *,
   figures: reporting.Figures,
 ) -> None:
   """Evaluates a run's finished methods, or those of them in `keys`."""
   before, facts = workdirs.read_config(workdir)
-  config = before if config is None else config
+  config = copy.deepcopy(before)
+  assign(config, changes)
+  config = Config.from_dict(config)
   if keys is not None:  # a seed's run, with that seed
     methods = {k: config.methods[k] for k in keys if k in config.methods}
     config = dataclasses.replace(config, methods=methods, seed=before.seed)
@@ -148,10 +141,10 @@ def _evaluate_run(
     )
   task = _build_task(workdir, before, config, facts)
   # What an earlier evaluation wrote may be of other test sets.
-  into = workdir / workdirs.EVALUATED
+  into = workdir / name
   shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
-  for name in reporting.drawn_names(before.methods):
-    (into / name).unlink(missing_ok=True)
+  for picture in reporting.drawn_names(before.methods):
+    (into / picture).unlink(missing_ok=True)
   if figures != "none":
     summary.pictures(task, into)
   for key, about in stored.items():
@@ -159,7 +152,7 @@ def _evaluate_run(
       say(f"{workdir} has no finished {key}: left out")
       continue
     say(f"{key}: evaluating")
-    _evaluate_method(task, key, workdir, before, about)
+    _evaluate_method(task, key, workdir, before, about, name)
 
 
 def _build_task(
@@ -218,7 +211,12 @@ def _other_samples(before: Config, config: Config) -> str:
 
 
 def _evaluate_method(
-  task: Task, key: str, workdir: Path, before: Config, about: About
+  task: Task,
+  key: str,
+  workdir: Path,
+  before: Config,
+  about: About,
+  name: str,
 ) -> None:
   """Evaluates a finished method; writes its numbers."""
   programs = Programs(setup.make_setup(task, key))
@@ -236,9 +234,9 @@ def _evaluate_method(
     saved.personal and programs.place_clients(saved.personal),
     *history.read_history(log, count, before, rows),
     current=all(
-      then[name] == value
-      for name, value in vars(config.eval).items()
-      if name not in EXTRAS
+      then[field] == value
+      for field, value in vars(config.eval).items()
+      if field not in EXTRAS
     ),
   )
   found, arrays = measurements.measure(end)
@@ -253,5 +251,5 @@ def _evaluate_method(
     hardware=about.hardware,
     evaluated={field: settings[field] for field in ("eval", "privacy")},
   )
-  into = workdirs.folder(workdir / workdirs.EVALUATED, key)
+  into = workdirs.folder(workdir / name, key)
   write_results(into, evaluated, table, arrays)

@@ -1,5 +1,6 @@
 """The network, the clients and the methods of a Config, without data."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Sequence
@@ -67,7 +68,8 @@ def from_scratch(config: Config) -> Config:
   """
   net = config.backbone
   if net.options.get("pretrained") is not None:
-    net = net.with_options(pretrained=None)
+    net = copy.deepcopy(net)
+    net.pretrained = None
   return dataclasses.replace(config, backbone=net)
 
 

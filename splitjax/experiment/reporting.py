@@ -63,7 +63,6 @@ def report(
   folder: Path,
   into: str = "",
   *,
-  only: Collection[str] | None = None,
   parts: bool = True,
   figures: Figures = "report",
 ) -> Results:
@@ -71,16 +70,15 @@ def report(
 
   Args:
     folder: the folder of a run, of its seeds, or of a grid.
-    into: "evaluate" for the numbers of an evaluation, which are there.
-    only: names of a grid's cells; None: all.
+    into: the name of an evaluation, whose numbers are there.
     parts: whether the reports of seeds and cells are written, too.
     figures: which reports get figures.
   """
-  collected = _collect(folder, into, only)
+  collected = _collect(folder, into)
   inside = list[Path]()
   if parts and workdirs.is_grid(folder):
     names = [cell["name"] for cell in workdirs.read_grid(folder)["cells"]]
-    inside = [folder / name for name in names if only is None or name in only]
+    inside = [folder / name for name in names]
   elif parts and workdirs.is_over_seeds(folder):
     inside = workdirs.seeds_of(folder)
   with claims.held(folder):
@@ -174,7 +172,8 @@ def collect(folder: str | Path) -> Results:
 
 def _evaluated(folder: Path) -> tuple[Path, str]:
   """Splits the folder of an evaluation into the run's and its name there."""
-  if folder.name == workdirs.EVALUATED and _is_taken(folder.parent):
+  inside = _is_taken(folder.parent) and not _is_taken(folder)
+  if inside and folder.is_dir():
     return folder.parent, folder.name
   return folder, ""
 
@@ -183,11 +182,9 @@ def _is_taken(folder: Path) -> bool:
   return workdirs.is_grid(folder) or workdirs.is_run(folder)
 
 
-def _collect(
-  folder: Path, into: str = "", only: Collection[str] | None = None
-) -> Results:
+def _collect(folder: Path, into: str = "") -> Results:
   if workdirs.is_grid(folder):
-    return _of_grid(folder, into, only)
+    return _of_grid(folder, into)
   if workdirs.is_over_seeds(folder):
     return _of_seeds(folder, into)
   return _of_run(folder, into)
@@ -268,9 +265,7 @@ def _of_seeds(folder: Path, into: str) -> Results:
   return results.gather(parts[0].title, parts, remarks=remarks)
 
 
-def _of_grid(
-  folder: Path, into: str, only: Collection[str] | None = None
-) -> Results:
+def _of_grid(folder: Path, into: str) -> Results:
   """Collects the cells of a grid that have a finished method."""
   tree = workdirs.read_grid(folder)
   parts = list[Results]()
@@ -279,8 +274,6 @@ def _of_grid(
   reason = ""
   for cell in tree["cells"]:
     name = cell["name"]
-    if only is not None and name not in only:
-      continue
     try:
       parts.append(_collect(folder / name, into))
     except Unfinished as error:
@@ -293,8 +286,6 @@ def _of_grid(
     remarks += [f"not finished: {name} {part}".strip() for part in missing]
   if not parts:
     raise UserError(f"--workdir={folder}: no cell is finished yet{reason}")
-  if only is not None:
-    remarks.append(f"evaluated: {', '.join(only)} alone")
   title = tree["title"] or "splitjax"
   return results.gather(title, parts, values, remarks)
 

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from splitjax.config.config import Config
-from splitjax.config.tree import named_in
 from splitjax.experiment import disk
 from splitjax.experiment.disk import Damaged
-from splitjax.options import registry_of
 from splitjax.types import UserError
 
 CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
@@ -92,12 +90,13 @@ def read_run(workdir: Path) -> dict[str, Any]:
 def read_known(workdir: Path) -> dict[str, Any]:
   """Reads config.json; raises UserError for a name that is not registered."""
   run = read_run(workdir)
-  for field, registry, name in named_in(run["config"]):
-    if name is not None and name not in registry_of(registry):
-      raise UserError(
-        f"{Path(workdir) / CONFIG}: {field}={name!r} is not known: give the"
-        " file that registers it as --config=FILE, in Python as config=FILE"
-      )
+  try:
+    Config.from_dict({**run["config"], "seed": 0})
+  except UserError as error:
+    raise UserError(
+      f"{Path(workdir) / CONFIG}: {error}; give the config file that registers"
+      " it as --config=FILE, in Python as config=FILE"
+    ) from None
   return run
 
 

@@ -128,10 +128,10 @@ RUNS = [
     [f"batch_size={size}" for size in (10, 13, 26, 52, 103)],
     (5,),
   ),
-  (f"evaluate --workdir=w {QUICK} --config.eval.embeddings=20", [""], None),
-  ("evaluate --workdir=w", None, None),
-  ("report w", None, None),
-  ("report a b --workdir=c", None, None),
+  ("evaluate --workdir=w --config.eval.embeddings=20", [], None),
+  ("evaluate --workdir=w --evaluation=far", [], None),
+  ("report w", [], None),
+  ("report a b --workdir=c", [], None),
 ]
 """A command line, its cells and its seeds."""
 
@@ -139,10 +139,8 @@ RUNS = [
 @pytest.mark.parametrize(("line", "cells", "seeds"), RUNS)
 def test_a_command_line_stands_for_runs(line, cells, seeds):
   command = parsed(*line.split())
-  plan = command.plan
-  names = None if plan is None else [cell.name for cell in plan.cells]
-  assert names == cells
-  assert (command.seeds or (plan and plan.seeds)) == seeds
+  assert [cell.name for cell in command.plan.cells] == cells
+  assert (command.seeds or command.plan.seeds) == seeds
 
 
 REFUSED = """
@@ -235,7 +233,10 @@ def test_a_refusal_begins_with_its_field(line):
     (f"report w {QUICK} --sweep=rounds=3", "--sweep"),
     ("evaluate --workdir=w --sweep=rounds=3", "--sweep"),
     ("evaluate --workdir=w --seeds=3", "--seeds"),
-    ("describe --config.rounds=3", "--config.rounds"),
+    ("report w --evaluation=far", "--evaluation"),
+    ("evaluate --workdir=w --config.eval.rho=0", "eval.rho"),
+    ("evaluate --workdir=w --config.eval.rhos=-1", "eval.rhos"),
+    ("describe --config.rounds=3", "--config"),
     (f"train {QUICK} --workdir=w --format=json", "--format=json"),
     (f"train {QUICK} --workdir=w --format=xml", "--format"),
     (f"train {QUICK} --workdir=w --seeds=0,0", "--seeds=0"),

@@ -32,10 +32,10 @@ def cells(*values, **changes):
   return splitjax.config.plan(given(*values, **changes)).cells
 
 
-def launch(mode, workdir, config=None, swept=(), **options):
-  plan = None if config is None else splitjax.config.plan(config, swept)
-  options["swept"] = bool(swept)
-  return commands.launch(commands.Command(mode, plan, workdir, **options))
+def launch(mode, workdir, config=None, **options):
+  if config is not None:
+    options["plan"] = splitjax.config.plan(config)
+  return commands.launch(commands.Command(mode, workdir=workdir, **options))
 
 
 @pytest.fixture(scope="module")
@@ -160,29 +160,27 @@ def test_a_field_of_tuples(done, tmp_path):
   assert experiment.collect(tmp_path).axes == [field]
 
 
-def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
+def test_each_evaluation_has_a_folder_in_every_cell(done, capsys):
   workdir = done[0]
-  evaluation = {"eval__rhos": (0.0, 0.5)}
-  assert launch("evaluate", workdir, given(**evaluation)) == 0
-  assert "ρ=0.5" in capsys.readouterr().out
+  changes = {"eval.rhos": (0.0, 0.5)}
+  assert launch("evaluate", workdir, changes=changes, evaluation="half") == 0
+  said = capsys.readouterr().out
+  assert "ρ=0.5" in said and f"{workdir}/half/report.md" in said
   for k in (1, 2):
-    place = workdir / f"k={k}/evaluate"
+    place = workdir / f"k={k}/half"
     assert experiment.collect(place).sets == ["0.0", "0.5"]
-  page = (workdir / "evaluate/report.md").read_text()
-  assert "- Hardware: " in page
-  longer = given(**evaluation, rounds=9)
-  assert launch("evaluate", workdir, longer) == 2
+  assert "- Hardware: " in (workdir / "half/report.md").read_text()
+  assert experiment.collect(workdir / "half").sets == ["0.0", "0.5"]
+  assert not (workdir / "evaluate").exists()
+  assert launch("evaluate", workdir, changes={"rounds": 9}) == 2
   only = "evaluate can change config.eval and privacy.delta"
   said = capsys.readouterr().err
   assert f"(rounds is 1 there and 9 here): {only} alone" in said
-  # A sweep names the cells that are evaluated.
-  assert launch("evaluate", workdir, given(), swept=[f"{FIELD}=2"]) == 0
-  assert "evaluated: k=2 alone" in (workdir / "evaluate/report.md").read_text()
-  assert launch("evaluate", workdir, given(), swept=[f"{FIELD}=3"]) == 2
-  assert "has no cell k=3: it has k=1, k=2" in capsys.readouterr().err
-  assert launch("evaluate", workdir, given(1, 2, 3)) == 0  # the config's own
-  assert launch("evaluate", workdir, given(), swept=["rounds=2"]) == 2
-  assert "is a grid over data.partition.k" in capsys.readouterr().err
+  assert launch("evaluate", workdir, evaluation="k=1") == 2
+  assert "--evaluation='k=1'" in capsys.readouterr().err
+  # One cell is evaluated by its own folder.
+  assert launch("evaluate", workdir / "k=2", changes=changes) == 0
+  assert not (workdir / "k=1/evaluate").exists()
 
 
 def test_the_command_line_on_a_grid(done, capsys):
@@ -190,7 +188,7 @@ def test_the_command_line_on_a_grid(done, capsys):
   assert launch("describe", workdir, given(1, 2)) == 0
   out = capsys.readouterr().out
   assert out.startswith("cells: k=1 k=2\n")
-  assert launch("train", workdir, given(), swept=[f"{FIELD}=2,1"]) == 0
+  assert launch("train", workdir, given(2, 1)) == 0
   out = capsys.readouterr().out
   assert out.count("finished before") == 2 and "cell 2 of 2: k=1" in out
   assert re.search(r"^2 +own ", out, re.M)
@@ -221,7 +219,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
     lines = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
   assert {r["run"] for r in lines} == set(runs)
   # Without a workdir nothing is written.
-  assert commands.launch(commands.Command("report", None, runs=runs)) == 0
+  assert commands.launch(commands.Command("report", runs=runs)) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
@@ -244,7 +242,7 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
 def test_one_folder_is_reported(done, tmp_path, capsys):
   alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
   (alone / "report.md").unlink()
-  command = commands.Command("report", None, None, runs=[str(alone)])
+  command = commands.Command("report", runs=[str(alone)])
   assert commands.launch(command) == 0
   assert f"report   {alone}/report.md" in capsys.readouterr().out
   assert (alone / "report.md").exists()
@@ -265,6 +263,6 @@ def test_mistakes_side_by_side(done, capsys, mode, runs, into, words):
   runs = [each.format(place) for each in runs]
   into = into and Path(into.format(place))
   before = (place / "report.md").read_bytes()
-  assert commands.launch(commands.Command(mode, None, into, runs=runs)) == 2
+  assert launch(mode, into, runs=runs) == 2
   assert words in capsys.readouterr().err
   assert (place / "report.md").read_bytes() == before

@@ -37,7 +37,7 @@ def config(tmp_path):
     (["--mode=evaluate"], "holds no run"),
     (["--seeds=0", "--config.seed=3"], "--seeds=0"),
     (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0"),
-    (["--mode=evaluate", "--sweep=seed=1"], "--sweep=seed"),
+    (["--mode=evaluate", "--sweep=seed=1"], "--sweep"),
     (["--mode=report", "--config.rounds=3"], "--config.rounds"),
   ],
 )
@@ -178,7 +178,7 @@ def test_a_corrupt_cell_is_named(tmp_path, capsys):
   cells = [{"name": "x=1", "values": {"x": 1}}]
   grid = {"title": "", "fields": ["x"], "seeds": None, "cells": cells}
   disk.write_sealed(tmp_path / experiment.GRID, grid)
-  report = commands.Command("report", None, tmp_path)
+  report = commands.Command("report", workdir=tmp_path)
   assert commands.launch(report) == 2
   assert "no cell is finished" in capsys.readouterr().err
   Path(tmp_path / "x=1").mkdir()
@@ -189,5 +189,5 @@ def test_a_corrupt_cell_is_named(tmp_path, capsys):
 
 def test_only_training_uses_several_processes(monkeypatch, capsys):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  assert commands.launch(commands.Command("report", None, Path("w"))) == 2
+  assert commands.launch(commands.Command("report")) == 2
   assert "--mode=report runs in one process" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """A run that starts from a checkpoint: it is known by it, and outlives it."""
 
+import copy
 import dataclasses
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def save_start(tmp_path):
 
 def at(config, path):
   """The config with another checkpoint, or None."""
-  spec = config.backbone.with_options(pretrained=path and str(path))
+  spec = copy.deepcopy(config.backbone)
+  spec.pretrained = path and str(path)
   return dataclasses.replace(config, backbone=spec)
 
 

@@ -29,7 +29,8 @@ def programs_of(config, key="own"):
 def config(name="splitgp", *, options=(), **changes):
   draft = tiny.changed(tiny.tiny(own=name), **changes)
   own = draft.methods["own"]
-  draft.methods["own"] = own.with_options(**dict(options))
+  for option, value in dict(options).items():
+    own.set(option, value)
   return tiny.resolved(draft)
 
 
