@@ -199,12 +199,12 @@ def propositions(
 
   1. One sample takes tau' = `limit` at most, at |phi| up to
      P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S)
-       / (P_S - beta P_C)
+     / (P_S - beta P_C)
   2. The cut beats the network at the client, at P_C up to
      (|theta| - |h|) / (beta (q_c / R + |theta| / P_S))
   3. The cut beats the network at the server, at R up to
      (q - beta q_c)
-       / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
+     / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
      which follows from eq. 29 and 30; eq. 33 prints (1 - beta) before |phi| too
 
   Of |w| = |phi| + |theta|, P_S > beta P_C, beta = `offloaded`, and q = `pixels`
