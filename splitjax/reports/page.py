@@ -84,7 +84,7 @@ def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
   ]
   for title, table, words in _parts(results):
     if not table.empty:
-      body = f"{len(table)} lines are too many for a page: see `{MEANS}`."
+      body = f"{len(table)} lines are too many for a page: see `numbers.csv`."
       if len(table) <= MOST:
         body = tables.markdown(table)
       paragraphs += [f"## {escaped(title)}", body, *filter(None, [words])]

@@ -92,14 +92,6 @@ def test_differences_are_paired_by_seed():
   assert line.seeds == 2
 
 
-def test_folders_are_compared_seed_by_seed():
-  table = numbers.gather(
-    [of_seeds(0.2, 0.5), of_seeds(0.3, 0.8)], [{"run": "x"}, {"run": "y"}]
-  )
-  (line,) = numbers.differences(table, "x", by="run").itertuples()
-  assert (line.run, line.value) == ("y", pytest.approx(0.2))
-
-
 def test_final_are_whole_rows_after_the_last_round():
   final = made_up.run().final
   assert len(final) == 3 * (2 * 4 + 3)
@@ -150,13 +142,6 @@ def test_one_number_is_asked_for_by_names():
     seeds.value("FedAvg", "accuracy", "0.8")
 
 
-def test_a_note_of_some_cells_names_them():
-  parts = [made_up.run(notes=["all", "one"]), made_up.run(notes=["all"])]
-  cells = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
-  joined = results.gather("", parts, cells)
-  assert page.notes(joined) == ["all", "optimizer.lr=0.1: one"]
-
-
 def test_a_note_of_some_seeds_names_them():
   parts = [
     made_up.run(seed, notes=["all", *["masked"] * (seed > 0)])
@@ -166,3 +151,5 @@ def test_a_note_of_some_seeds_names_them():
   assert page.notes(seeds) == ["all", "seed 1, 2: masked"]
   grid = results.gather("", [seeds, parts[0]], [{"lr": 0.1}, {"lr": 0.2}])
   assert page.notes(grid) == ["all", "lr=0.1, seed 1, 2: masked"]
+  cells = results.gather("", [parts[1], parts[0]], [{"lr": 0.1}, {"lr": 0.2}])
+  assert page.notes(cells) == ["all", "lr=0.1: masked"]
