@@ -111,33 +111,6 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
       assert_close(z, want[cut] if cut <= last else 0 * z, tol=1e-12)
 
 
-def test_statistics_are_taken_over_the_real_samples_alone():
-  net = SMALL["toy"]
-  full, x = filled("toy"), images(net)
-  names = net.names(0, 2)
-  want, stats = models.run(net, full, x[:3], names, train=True)
-  real = jnp.array([True, True, True, False, False])
-  junk = x.at[3:].set(1e4)
-  out, found = models.run(net, full, junk, names, train=True, real=real)
-  assert_close(out[:3], want, tol=1e-10)
-  assert_close(found, stats, tol=1e-10)
-  mean = found["block1"]["BatchNorm_0"]["mean"]
-  dense = full.params["block1"]["Dense_0"]
-  before = x[:3].reshape(3, -1) @ dense["kernel"] + dense["bias"]
-  old = full.stats["block1"]["BatchNorm_0"]["mean"]
-  want = 0.9 * old + 0.1 * before.mean(0)
-  np.testing.assert_allclose(mean, want, atol=1e-12)
-
-
-def test_running_statistics_are_used_and_kept_when_not_training():
-  net, full = SMALL["toy"], filled("toy")
-  x, names = images(net), net.names()
-  out, stats = models.run(net, full, x, names, train=False)
-  assert_close(stats, {n: full.stats[n] for n in names}, 0.0)
-  one, _ = models.run(net, full, x[:1], names, train=False)
-  assert_close(one, out[:1], tol=1e-12)
-
-
 def test_the_same_key_draws_the_same_network():
   one, same, other = (draw(SMALL["toy"], seed) for seed in (0, 0, 1))
   assert_close(one, same, 0.0)

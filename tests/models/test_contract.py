@@ -242,32 +242,3 @@ def test_slow_convolutions_are_said(maker):
     assert models.check_backbone(factory, shape=shape)[-1] == sentence
   with target.aimed_at(target.current()._replace(platform="gpu")):
     assert models.slow_convolutions(factory(shape, 4)) == ""
-
-
-class Normalised(nnx.Module):
-  """A dense layer and batch norm of nnx."""
-
-  def __init__(self, before, after, *, rngs):
-    self.linear = nnx.Linear(before, after, rngs=rngs)
-    self.norm = nnx.BatchNorm(after, rngs=rngs)
-
-  def __call__(self, x, train, real):
-    x = self.linear(x.reshape(x.shape[0], -1))
-    mask = real[:, None]
-    return nnx.relu(self.norm(x, use_running_average=not train, mask=mask))
-
-
-@pytest.mark.slow
-def test_modules_of_nnx_are_blocks():
-  def network(shape, classes, *, depths: tuple[int, ...] = (1,)):
-    widths = (int(np.prod(shape)), 8, 6)
-    blocks = {
-      f"block{i}": bridge.to_linen(Normalised, *widths[i : i + 2])
-      for i in range(2)
-    }
-    exits = {k: Flat(classes) for k in depths}
-    return Backbone("nnx", shape, classes, blocks, exits, Flat(classes))
-
-  sizes = models.parameters(network((4, 4, 1), 4))
-  assert sizes["block1"] == 8 * 6 + 6 + 2 * 6
-  assert len(SMALL(network)) == 7

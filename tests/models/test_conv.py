@@ -123,39 +123,6 @@ def test_convolution_equals_the_loop(platform, on, float64):
     assert got[0].shape[1:3] == tuple(edges)
 
 
-@numeric
-@every
-def test_every_client_may_have_its_own_kernel(platform, on, float64):
-  examples = [
-    [Example(*case) for _ in range(2)]
-    for case in [
-      (DENSE[1], False),
-      (DENSE[1], False, THIN),
-      (DENSE[4], False),
-      (DENSE[5], False),
-      (DEPTHWISE[1], True),
-    ]
-  ]
-  on(platform)
-
-  def all_of_them(inputs):
-    return [
-      jax.vmap(graded(twins[0].op, twins[0].weight))(*own)
-      for twins, own in zip(examples, inputs, strict=True)
-    ]
-
-  inputs = [
-    (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in examples
-  ]
-  found = jax.jit(all_of_them)(inputs)
-  for twins, got in zip(examples, found, strict=True):
-    check(got[0][0], twins[0].want[0])
-    check(got[0][1], twins[1].want[0])
-    # The gradients of the first: the second's weights are others.
-    check(got[1][0], twins[0].want[1])
-    check(got[2][0], twins[0].want[2])
-
-
 def by_xla(x, kernel):
   """jax's own convolution, with jax's own gradients."""
   numbers = "NHWC", "HWIO", "NHWC"

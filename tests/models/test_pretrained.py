@@ -1,19 +1,15 @@
 """Checkpoints of vision transformers: read whole, adapted, or refused."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy_vit
 import pytest
 import scipy.ndimage
 from refusals import refused
-from tiny_vit import TINY, draw, images, tiny
+from tiny_vit import draw, images, tiny
 from worlds import assert_close
 
-from splitjax import models, sandbox
-from splitjax.methods import METHODS
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import vit_s16
+from splitjax import models
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 
@@ -150,16 +146,12 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
     without("cls"),
     numpy_vit.draw(dim=24),
     changed(POSITIONS, np.ones((1, 4, 12))),
-    changed(POSITIONS, np.ones((2, 10, 12))),
     numpy_vit.draw(length=3),
-    numpy_vit.draw(length=6),
     changed("a\nb", np.ones(3)),
-    changed("head/scale", np.ones(3)),
     changed("head/kernel", np.ones((12, 2, 7))),
     changed("cls", np.full((1, 1, 12), np.nan)),
     changed("embedding/bias", np.full(12, 1e300)),
     changed("cls", np.ones((1, 1, 12), int)),
-    changed("cls", np.ones((1, 1, 12), jnp.bfloat16)),
   ],
 )
 def test_a_file_that_does_not_fit_is_refused(save, file):
@@ -168,28 +160,9 @@ def test_a_file_that_does_not_fit_is_refused(save, file):
     tiny(pretrained=path)
 
 
-def test_what_is_no_npz_is_refused(tmp_path):
-  """What is inside a broken .npz: tests/config/test_hostile.py."""
-  path = tmp_path / "vit.npz"
-  path.write_text("hello")
-  with refused(f"backbone.pretrained={path}"):
-    tiny(pretrained=str(path))
-
-
 def test_a_path_that_cannot_be_read_is_refused(tmp_path):
-  for path in (tmp_path / "no.npz", tmp_path):
-    with refused("backbone.pretrained"):
+  text = tmp_path / "vit.npz"
+  text.write_text("hello")
+  for path in (tmp_path / "no.npz", tmp_path, text):
+    with refused(f"backbone.pretrained={path}"):
       tiny(pretrained=str(path))
-
-
-@pytest.mark.slow
-def test_no_array_of_the_file_is_in_a_round(save):
-  def text(path):
-    given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}
-    net = vit_s16(sandbox.SHAPE, sandbox.CLASSES, **given)
-    method = METHODS["splitgp"](backbone=net, optimizer=Optimizer(lr=0.1))
-    fleet = sandbox.fleet_of(method, clients=2)
-    made = sandbox.build(method, fleet, (3, 3))
-    return made.lower(jax.eval_shape(made.state)).as_text()
-
-  assert text(save(numpy_vit.draw(length=2, channels=1))) == text(None)
