@@ -74,34 +74,33 @@ def trainings() -> Iterator[Part]:
              "multi_exit": 90}  # fmt: skip
   for seed in (1, 2):
     for row, seconds in figure2.items():
-      yield training("figure2", seconds, "harmony_figure2", row, seed)
+      yield training("figure2", seconds, "harmony.py:figure2", row, seed)
   for seed in (0, 1, 2):  # why 83.0 and not the printed 77.3
     slow = ("--config.optimizer.lr=0.01", "--config.optimizer.momentum=0.0")
     yield training(
-      "plain_sgd", 120, "harmony_figure2", "splitgp_02", seed, *slow
+      "plain_sgd", 120, "harmony.py:figure2", "splitgp_02", seed, *slow
     )
   for seed in (0, 1, 2):
     for row in ("splitgp", "multi_exit", "general", "personal"):
-      yield training("splitgp_table2", 90, "splitgp_table2", row, seed)
+      yield training("splitgp", 90, "splitgp.py:table2", row, seed)
   alpha = "--sweep=data.partition.alpha=0.1"
   for row in ("pgfedsplit", "fedper", "fedala", "fedpac", "fedavg"):
-    yield training("pgfedsplit_table2", 400, "pgfedsplit_table2", row, 0, alpha)
+    yield training("pgfedsplit", 400, "pgfedsplit.py:table2", row, 0, alpha)
   for row in ("supersfl", "dfl", "sfl"):
-    yield training("supersfl_table1", 600, "supersfl_table1", f"vgg11,{row}", 0)
+    yield training("supersfl", 600, "supersfl.py:table1,vgg11", row, 0)
   cell = ("--sweep=order.name=cyclic", "--sweep=num_clients=10")
-  yield training("hydra_table1", 700, "hydra_table1", "sfl", 0, *cell)
+  yield training("hydra", 700, "hydra.py:table1", "sfl", 0, *cell)
 
 
 def training(
-  run: str, seconds: float, config: str, words: str, seed: int, *flags: str
+  run: str, seconds: float, config: str, row: str, seed: int, *flags: str
 ) -> Part:
   """Makes a part that trains one row of a config with one seed."""
   command = [
-    sys.executable, "launch.py", f"--config=configs/{config}.py:{words}",
+    sys.executable, "launch.py", f"--config=configs/{config},{row}",
     f"--sweep=seed={seed}", "--figures=none", *flags,
   ]  # fmt: skip
-  name = f"{run}_{words.rpartition(',')[2]}_{seed}"
-  return Part(name, seconds, command, run, seed)
+  return Part(f"{run}_{row}_{seed}", seconds, command, run, seed)
 
 
 def toys() -> list[Part]:
@@ -116,7 +115,7 @@ def toys() -> list[Part]:
     Part("layers", 10, subprocesses.module("layers", "--toy")),
     Part("golden", 10, [*GOLDEN, "local"]),
     Part("bound", 10, subprocesses.module("rounds", json.dumps(point))),
-    training("quickstart", 20, "quickstart", "multi_exit", 0, *small),
+    training("quickstart", 20, "quickstart.py:", "multi_exit", 0, *small),
   ]
 
 

@@ -61,8 +61,8 @@ def axes_of(factory: Callable) -> int | None:
 
   tuple[int, int, int] are images. None: any number, or no annotation.
   """
-  known = inspect.signature(factory).parameters
-  axes = get_args(next(iter(known.values())).annotation)
+  parameters = inspect.signature(factory).parameters
+  axes = get_args(next(iter(parameters.values())).annotation)
   return len(axes) if axes and ... not in axes else None
 
 

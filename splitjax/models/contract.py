@@ -107,10 +107,10 @@ def check_made(
     raise UserError(f"its factory returns no Backbone, but {net!r:.60}")
   where = f"backbone.name={net.name!r}"
   try:
-    same = net == twin and hash(net) == hash(twin)
+    equal = net == twin and hash(net) == hash(twin)
   except (TypeError, ValueError):  # arrays do not compare
-    same = False
-  if not same:
+    equal = False
+  if not equal:
     raise UserError(
       f"{where}: made twice with the same options it is not equal: give blocks"
       " that are hashable and equal, without lists and arrays as attributes"
@@ -182,8 +182,8 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
       f" blocks keep the samples' axis and hand {default} on, the last one"
       f" [B, D], and exits and head give logits [B, {net.classes}]"
     )
-  before = jax.eval_shape(lambda: full.stats[name])
-  if str(before) != str(stats[name]):
+  form = jax.eval_shape(lambda: full.stats[name])
+  if str(form) != str(stats[name]):
     raise UserError(
       f"{where} changes the form of its running statistics (batch_stats)"
     )
@@ -217,7 +217,7 @@ def learns(net: Backbone, full: Net) -> None:
   noise = [draw(x.shape, np.float32) for x in flat]
   moved = [np.asarray(x) + 0.02 * z for x, z in zip(flat, noise, strict=True)]
   params = jax.tree.unflatten(form, moved)
-  grads, before = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
+  grads, plain = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
   leaves = _named(jax.device_get(grads))
   for name, leaf in leaves.items():
     if not np.isfinite(leaf).all():
@@ -227,7 +227,7 @@ def learns(net: Backbone, full: Net) -> None:
       continue
     changed = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
     after = _jit(outputs)(jax.tree.unflatten(form, changed))
-    if all(map(np.array_equal, before, after)):
+    if all(map(np.array_equal, plain, after)):
       raise Broken(f"{name} has no effect")
 
 
@@ -279,9 +279,9 @@ def _passes(
   return {name: run((*net.names(0, k), name)) for name, k in ends.items()}
 
 
-def _compare(before: dict, after: dict, rows: int, rule: str) -> None:
+def _compare(plain: dict, after: dict, rows: int, rule: str) -> None:
   """Compares the first rows of logits, and statistics, of each classifier."""
-  for name, (logits, stats) in before.items():
+  for name, (logits, stats) in plain.items():
     pairs = zip(
       jax.tree.leaves((logits[:rows], stats)),
       jax.tree.leaves((after[name][0][:rows], after[name][1])),

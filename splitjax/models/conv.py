@@ -36,10 +36,10 @@ PIXELS = 2048
 def conv2d(x: Array, kernel: Array, *, stride: int = 1) -> Array:
   """Convolves images [B, H, W, c] by [k, k, c, f] to [B, H', W', f], k odd.
 
-  Every side is padded by k // 2 zeros, whatever the stride (XLA's "SAME" pads
-  unequally if there is one), so that H' = ceil(H / stride).
-  Reverse-mode derivatives of any order exist, as for `depthwise`; jax.jvp is
-  not defined. x and kernel have one dtype, which the result has.
+  Every side is padded by k // 2 zeros (XLA's "SAME" pads unequally if there is
+  a stride), so that H' = ceil(H / stride). Reverse-mode derivatives of any
+  order exist, as for `depthwise`; jax.jvp is not defined. x, kernel and result
+  have one dtype.
   """
   k, *_, channels, filters = kernel.shape
   if k == 1:  # a product of pixels on every platform
@@ -328,8 +328,8 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
     return total(x, g)  # an export has a symbol for the batch
   count = -(-batch * pixels // PIXELS)
   # Up to a quarter more parts, if equal ones: a rest would be compiled too.
-  more = range(count, count + count // 4 + 1)
-  count = next((n for n in more if batch % n == 0), count)
+  counts = range(count, count + count // 4 + 1)
+  count = next((n for n in counts if batch % n == 0), count)
   size = -(-batch // count)
   count = batch // size
   parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]
@@ -338,8 +338,8 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   start = jnp.zeros(out.shape, jnp.promote_types(out.dtype, jnp.float32))
   if batch % size:
     start += total(x[count * size :], g[count * size :])
-  whole = jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
-  return whole.astype(out.dtype)
+  result = jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
+  return result.astype(out.dtype)
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
@@ -400,8 +400,7 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
   """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
 
   Window i of an axis of length n starts at floor(i n / size) and ends before
-  ceil((i + 1) n / size), as in PyTorch. The mean is computed in the default
-  float; the result has x's dtype.
+  ceil((i + 1) n / size), as in PyTorch. Means are in the default float.
   """
   _, h, w, _ = x.shape
   if (h, w) == (size, size):

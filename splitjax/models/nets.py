@@ -251,11 +251,11 @@ class Residual(nn.Module):
     if self.bottleneck:
       y = unit(self.inner, kernel=1, name="branch1")(x, train, real)
       y = unit(self.inner, stride=self.stride, name="branch2")(y, train, real)
-      last = unit(self.outer, kernel=1, act="none", name="branch3")
+      closing = unit(self.outer, kernel=1, act="none", name="branch3")
     else:
       y = unit(self.inner, stride=self.stride, name="branch1")(x, train, real)
-      last = unit(self.outer, act="none", name="branch2")
-    y = last(y, train, real)
+      closing = unit(self.outer, act="none", name="branch2")
+    y = closing(y, train, real)
     if self.stride > 1 or x.shape[-1] != self.outer:
       shortcut = unit(self.outer, 1, self.stride, act="none", name="shortcut")
       x = shortcut(x, train, real)
@@ -402,8 +402,8 @@ def mobilenet_v1(
   """
   check_counts("repeats", repeats, 5)
   unit = functools.partial(ConvBlock, bias=False, style=style)
-  first = 1 if max(shape[:2]) <= 32 else 2
-  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=first)}
+  early = 1 if max(shape[:2]) <= 32 else 2
+  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=early)}
   number = 0
   for group, count in enumerate(repeats):
     point = functools.partial(unit, scaled(width, 64 * 2**group), kernel=1)
@@ -433,12 +433,12 @@ def mobilenet_v2(
   """
   check_counts("repeats", repeats, 7)
   unit = functools.partial(ConvBlock, bias=False, act="relu6", style=style)
-  first = 1 if max(shape[:2]) <= 32 else 2
+  early = 1 if max(shape[:2]) <= 32 else 2
   groups = (  # expansion, channels, stride
-    (1, 16, 1), (6, 24, first), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2),
+    (1, 16, 1), (6, 24, early), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2),
     (6, 320, 1),
   )  # fmt: skip
-  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=first)}
+  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=early)}
   for (expansion, filters, stride), count in zip(groups, repeats, strict=True):
     for i in range(count):
       step = stride if i == 0 else 1

@@ -333,8 +333,9 @@ def run_batch(
   batch: Batch,
 ) -> tuple[Array, dict[str, Tree]]:  # fmt: skip
   """Calls `run` in training mode, with `real` and `key` of a batch."""
-  real, key = batch.real, batch.key
-  return run(backbone, segment, x, names, train=True, real=real, key=key)
+  return run(
+    backbone, segment, x, names, train=True, real=batch.real, key=batch.key
+  )
 
 
 def _is_random(block: Block) -> bool:

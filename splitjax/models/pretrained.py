@@ -78,9 +78,9 @@ def read(path: str, backbone: Backbone) -> Pretrained:
     extra = min(spare)
     raise UserError(f"{where} does not fit: {extra!r} is in no block; {REMEDY}")
   note = f"weights of {path}"
-  present, task = file[POSITIONS], params["block1"]["positions"]
-  if present.shape != task.shape:
-    note += f"; positions interpolated, {side(present)}² to {side(task)}²"
+  grids = side(file[POSITIONS]), side(params["block1"]["positions"])
+  if grids[0] != grids[1]:
+    note += "; positions interpolated, {}² to {}²".format(*grids)
   if not has_head:
     note += "; without its head"
   content = expanded(path).read_bytes()
