@@ -70,11 +70,13 @@ def test_the_tables_and_figures_of_the_page(monkeypatch, tmp_path, capsys):
   log = tmp_path / "runs/first/methods/splitgp/rounds.jsonl"
   log.write_text(json.dumps(line) + "\n")
   monkeypatch.chdir(tmp_path)
-  worst = [
-    Number("worst_tenth", 0.1 * round, "HARMONY", set="0.8", round=round)
-    for round in (1, 2)
+  row = {"row": "HARMONY", "set": "0.8"}
+  more = [
+    *(Number("worst_tenth", 0.1 * n, **row, round=n) for n in (1, 2)),
+    *(Number("accuracy", 0.1 * n, **row, threshold=n) for n in (1, 2)),
+    *(Number("latency", 9.0 / n, **row, threshold=n) for n in (1, 2)),
   ]
-  results = made_up.seeds(2, more=worst)
+  results = made_up.seeds(2, more=more)
   monkeypatch.setattr(splitjax, "report_again", lambda folder: results)
   scope = {}
   for example in blocks(DOCS / "reports.md"):
