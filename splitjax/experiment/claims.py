@@ -19,6 +19,7 @@ from splitjax import files, machine
 from splitjax.config.config import Config, OptimizerConfig, significant
 from splitjax.experiment import disk, workdirs
 from splitjax.experiment.console import say
+from splitjax.experiment.disk import Json
 from splitjax.experiment.network import make_optimizer
 from splitjax.types import UserError, naming
 
@@ -63,7 +64,7 @@ def held(folder: Path) -> Iterator[None]:
 def claimed(
   workdir: Path,
   config: Config,
-  facts: dict[str, Any],
+  facts: Json,
   *,
   over_seeds: bool = False,
 ) -> Iterator[Config]:
@@ -111,23 +112,23 @@ def check_empty(workdir: Path, what: str) -> None:
     )
 
 
-def _claim(workdir: Path, config: Config, run: dict[str, Any]) -> None:
+def _claim(workdir: Path, config: Config, run: Json) -> None:
   """Writes config.json, or compares it with the one that is there."""
-  kept = None
+  stored = None
   if workdirs.is_run(workdir):
-    kept = workdirs.read_run(workdir)
-    if differs := difference(kept, run):
+    stored = workdirs.read_run(workdir)
+    if differs := difference(stored, run):
       why = f"belongs to another config ({differs})"
       name = config.data.name
-      if kept["config"]["data"]["name"] == name and "digest is" in differs:
+      if stored["config"]["data"]["name"] == name and "digest is" in differs:
         why = f"was trained on other data: {name} has changed since"
       raise UserError(f"--workdir={workdir} {why}; choose a new folder")
   else:
     check_empty(workdir, "run")
   seed = run["config"]["seed"]
-  whole = _joined(workdir, config).to_dict() | {"seed": seed}
-  run = workdirs.as_json({**run, "config": whole})
-  if run != kept:
+  joined = _joined(workdir, config).to_dict() | {"seed": seed}
+  run = workdirs.as_json({**run, "config": joined})
+  if run != stored:
     disk.write_sealed(workdir / workdirs.CONFIG, run)
 
 
@@ -147,16 +148,18 @@ def _joined(workdir: Path, config: Config) -> Config:
     return Config.from_dict({**present, "methods": methods})
 
 
-def difference(theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+def difference(stored: Json, current: Json) -> str | None:
   """Describes the first field in which two runs differ; None if equal.
 
   Both are as in config.json. Only methods that both have are compared, as each
-  trains by itself. `mine` may have more rounds if this does not change the
+  trains by itself. `current` may have more rounds if this does not change the
   rounds that both have.
   """
-  shared = theirs["config"]["methods"].keys() & mine["config"]["methods"].keys()
+  shared = (
+    stored["config"]["methods"].keys() & current["config"]["methods"].keys()
+  )
   runs = []
-  for run in (theirs, mine):
+  for run in (stored, current):
     counts = significant(run["config"])
     counts["methods"] = {
       key: {k: v for k, v in counts["methods"][key].items() if k != "label"}
@@ -166,46 +169,42 @@ def difference(theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
     runs.append({"config": fields, "data": run["data"]})
   if differs := first_difference(runs[0], runs[1]):
     return differs
-  before, now = (run["config"]["rounds"] for run in (theirs, mine))
-  if before == now:
+  old, new = (run["config"]["rounds"] for run in (stored, current))
+  if old == new:
     return None
-  rounds = f"rounds is {before} there and {now} here"
-  if now < before:
+  rounds = f"rounds is {old} there and {new} here"
+  if new < old:
     return rounds
-  if mine["config"]["faults"]["server_down"]:
+  if current["config"]["faults"]["server_down"]:
     return f"{rounds}, and faults.server_down depends on it"
-  chosen = OptimizerConfig(**mine["config"]["optimizer"])
+  chosen = OptimizerConfig(**current["config"]["optimizer"])
   rates: list[Any] = [
-    make_optimizer(chosen, count).at(jnp.arange(before)).lr
-    for count in (before, now)
+    make_optimizer(chosen, count).at(jnp.arange(old)).lr for count in (old, new)
   ]
   if jnp.array_equal(rates[0], rates[1]):
     return None
   return f"{rounds}, and optimizer.schedule={chosen.schedule} depends on it"
 
 
-def unlike(theirs: Config, mine: Config) -> str | None:
-  """Describes how two configs differ as runs; None if equal.
-
-  In contrast to `difference`, their rounds must be equal, too.
-  """
-  if theirs.rounds != mine.rounds:
-    return f"rounds is {theirs.rounds} there and {mine.rounds} here"
+def unlike(stored: Config, current: Config) -> str | None:
+  """Describes how two configs of equally many rounds differ; None if equal."""
+  if stored.rounds != current.rounds:
+    return f"rounds is {stored.rounds} there and {current.rounds} here"
   runs = [
     workdirs.as_json({"config": config.to_dict(), "data": {}})
-    for config in (theirs, mine)
+    for config in (stored, current)
   ]
   return difference(*runs)
 
 
-def first_difference(theirs: Any, mine: Any, path: str = "") -> str | None:
+def first_difference(stored: Any, current: Any, path: str = "") -> str | None:
   """Describes the first field that differs: its path and both values."""
-  if theirs == mine:
+  if stored == current:
     return None
-  if not (isinstance(theirs, dict) and isinstance(mine, dict)):
-    return f"{path} is {theirs!r} there and {mine!r} here"
-  names = sorted(theirs.keys() | mine.keys())
-  name = next(n for n in names if theirs.get(n) != mine.get(n))
+  if not (isinstance(stored, dict) and isinstance(current, dict)):
+    return f"{path} is {stored!r} there and {current!r} here"
+  names = sorted(stored.keys() | current.keys())
+  name = next(n for n in names if stored.get(n) != current.get(n))
   top = not path and name in ("config", "data")
   inner = path if top else f"{path}.{name}".removeprefix(".")
-  return first_difference(theirs.get(name), mine.get(name), inner)
+  return first_difference(stored.get(name), current.get(name), inner)

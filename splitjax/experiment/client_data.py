@@ -44,7 +44,8 @@ def deal(
   earlier run; None: they are made for the config. Returns the data as the
   clients see them, with the images of each domain, and the test sets.
   """
-  chosen, count = config.data.partition, config.num_clients
+  chosen = config.data.partition
+  count = config.num_clients
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
   if getattr(partition, "of_clients", False):
@@ -64,9 +65,11 @@ def deal(
     groups = None if groups is None else groups[order]
   data = in_domains(config, data, parts)
   shift = config.eval.shift
-  held: Sequence[np.ndarray] = ()
+  validation: Sequence[np.ndarray] = ()
   if config.eval.holdout:
-    parts, held = partitions.hold_out(parts, config.seed, config.eval.holdout)
+    parts, validation = partitions.hold_out(
+      parts, config.seed, config.eval.holdout
+    )
   rhos = config.eval.rhos
   test_sets = SHIFTS[shift.name](
     data, parts, rhos, config.seed, **shift.options
@@ -79,7 +82,9 @@ def deal(
   if config.eval.samples is not None:
     test_sets = test_sets.in_random_order(config.seed)
   test_sets = test_sets._replace(groups=groups)
-  return data, test_sets._replace(validation=held) if held else test_sets
+  return data, test_sets._replace(
+    validation=validation
+  ) if validation else test_sets
 
 
 def _owners(chosen: Data, data: Dataset) -> np.ndarray:
@@ -166,7 +171,8 @@ def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
   with naming(f"data.name = {data.name!r}"):
     mean, std = scale(data.train_image, rows, data.vocabulary)
   # Facts of images stay those of versions in which all inputs were images.
-  dtype, form = data.train_image.dtype.name, dict[str, Any]()
+  dtype = data.train_image.dtype.name
+  form = dict[str, Any]()
   if dtype != "uint8":
     form["dtype"] = dtype
   if data.vocabulary:

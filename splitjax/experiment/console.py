@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class Stopped(Exception):
   `asked` names who requested the stop, such as "SIGTERM".
   """
 
-  def __init__(self, asked: str, done: str):
-    super().__init__(done)
+  def __init__(self, asked: str, progress: str):
+    super().__init__(progress)
     self.asked = asked
 
 
@@ -66,22 +66,24 @@ class Progress:
   A terminal shows a bar; elsewhere each evaluation prints a line.
   """
 
-  def __init__(self, label: str, rounds: int, done: int = 0):
-    """Starts the display after `done` finished rounds."""
-    self._label, self._rounds, self._done = label, rounds, done
+  def __init__(self, label: str, rounds: int, progress: int = 0):
+    """Starts the display after `progress` finished rounds."""
+    self._label = label
+    self._rounds = rounds
+    self._done = progress
     self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
     self._accuracy: dict[str, dict[str, float]] = {}
     self._bar = tqdm(
       total=rounds,
-      initial=done,
+      initial=progress,
       desc=label,
       unit="round",
       dynamic_ncols=True,
       disable=self._lines or not _is_first(),
     )
 
-  def round(self, number: int, line: dict[str, Any]) -> None:
+  def round(self, number: int, line: Mapping[str, Any]) -> None:
     """Shows a round's losses and the last accuracies, from its log line."""
     self._accuracy = line.get("accuracy") or self._accuracy
     losses = [
@@ -130,15 +132,15 @@ def listening() -> Iterator[Stop]:
     with contextlib.suppress(OSError):
       os.write(2, line.encode())  # safe in a handler, in contrast to print
 
-  before: dict[signal.Signals, Any] = {}
+  handlers: dict[signal.Signals, Any] = {}
   if threading.current_thread() is threading.main_thread():
     for number in (signal.SIGTERM, signal.SIGINT):
       if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-        before[number] = signal.signal(number, note)
+        handlers[number] = signal.signal(number, note)
   try:
     yield lambda: requests[0] if requests else None
   finally:
-    for number, handler in before.items():
+    for number, handler in handlers.items():
       if handler is not None:  # None: not installed from Python
         signal.signal(number, handler)
 
@@ -163,9 +165,10 @@ def hardware() -> str:
 
   from splitjax import target
 
-  goal, name = target.current(), processor()
+  aim = target.current()
+  name = processor()
   return (
-    f"{len(goal.devices)} {goal.kind} device(s) ({goal.platform}),"
+    f"{len(aim.devices)} {aim.kind} device(s) ({aim.platform}),"
     f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
     f" {platform.machine()}, Python {platform.python_version()},"
     f" jax {jax.__version__}"

@@ -45,9 +45,10 @@ def describe_run(config: Config, folder: Path | None = None) -> Facts:
   """
   task = build(config)
   drawn = [] if folder is None else summary.pictures(task, folder)
-  network, chosen = task.network, faults.Faults(**vars(config.faults))
+  network = task.network
+  chosen = faults.Faults(**vars(config.faults))
   return {
-    "backbone": _backbone(task),
+    "backbone": _network(task),
     "depths": [
       {**sizes.parts_at(network.backbone, c.depth), "clients": len(c.ids)}
       for c in network.fleet.cohorts
@@ -97,27 +98,29 @@ def _text(value: Any) -> str:
   return str(value)
 
 
-def _backbone(task: Task) -> Facts:
+def _network(task: Task) -> Facts:
   net = task.network.backbone
-  size, shape = sizes.parameters(net), sizes.outputs(net)
-  names = (*net.names(), "head")
+  size = sizes.parameters(net)
+  shape = sizes.outputs(net)
+  blocks = [
+    {
+      "name": name,
+      "output": list(shape.get(name, (net.classes,))),
+      "parameters": size[name],
+    }
+    for name in (*net.names(), "head")
+  ]
   return {
     "name": net.name,
-    "blocks": [
-      {
-        "name": name,
-        "output": list(shape.get(name, (net.classes,))),
-        "parameters": size[name],
-      }
-      for name in names
-    ],
-    "parameters": sum(size[name] for name in names),
+    "blocks": blocks,
+    "parameters": sum(block["parameters"] for block in blocks),
     "slow": sizes.slow_convolutions(net),
   }
 
 
 def _data(task: Task) -> Facts:
   data = task.data
+  config = task.config
   return {
     "name": data.name,
     "classes": data.classes,
@@ -125,18 +128,18 @@ def _data(task: Task) -> Facts:
     "kind": data.kind,
     "train": len(data.train_label),
     "test": len(data.test_label),
-    "partition": task.config.data.partition.name,
-    "shift": task.config.eval.shift.name,
+    "partition": config.data.partition.name,
+    "shift": config.eval.shift.name,
     "sets": task.test_sets.names,
     "unused": len(data.train_label) - sum(map(len, task.test_sets.parts)),
   }
 
 
 def _training(config: Config) -> Facts:
-  chosen, steps = config.optimizer, config.local_steps
+  chosen = config.optimizer
   length = {"local_epochs": config.local_epochs}
-  if steps:
-    length = {"local_steps": steps}
+  if config.local_steps:
+    length = {"local_steps": config.local_steps}
   return {
     "optimizer": chosen.name,
     "lr": chosen.lr,
@@ -150,8 +153,10 @@ def _training(config: Config) -> Facts:
 
 
 def _client(task: Task, n: int) -> Facts:
-  sets, fleet = task.test_sets, task.network.fleet
-  part, known = sets.parts[n], sets.known[n]
+  sets = task.test_sets
+  fleet = task.network.fleet
+  part = sets.parts[n]
+  in_classes = sets.known[n]
   labels, counts = np.unique(task.data.train_label[part], return_counts=True)
   return {
     "client": n,
@@ -159,8 +164,8 @@ def _client(task: Task, n: int) -> Facts:
     "depth": next(c.depth for c in fleet.cohorts if n in c.ids),
     "power": fleet.power[n],
     "samples": len(part),
-    "id": [int((chosen[n] & known).sum()) for chosen in sets.sets],
-    "ood": [int((chosen[n] & ~known).sum()) for chosen in sets.sets],
+    "id": [int((chosen[n] & in_classes).sum()) for chosen in sets.sets],
+    "ood": [int((chosen[n] & ~in_classes).sum()) for chosen in sets.sets],
     "classes": {
       task.class_names[label]: int(count)
       for label, count in zip(labels, counts, strict=True)
@@ -212,7 +217,8 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 
 def _service(setup: TrainingSetup) -> Facts:
   """Describes how one server serves clients; {} if each has its own server."""
-  method, order = setup.method, setup.task.config.order
+  method = setup.method
+  order = setup.task.config.order
   if not one_server(method):
     return {}
   service: Facts = {"topology": method.topology}
@@ -264,8 +270,8 @@ def idle(method: Method) -> Method:
 
 
 def _without_changes(stage: Stage) -> Stage:
-  def step(client, server, *given):
-    losses = stage.step(client, server, *given)[2]
+  def step(client, server, *rest_of_step):
+    losses = stage.step(client, server, *rest_of_step)[2]
     return client, server, trees.zeros(losses)
 
   return stage._replace(step=step)

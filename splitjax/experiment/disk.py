@@ -25,6 +25,9 @@ REMEDIES = {
 }
 """Error number -> what helps before the same command is started again."""
 
+Json = dict[str, Any]
+"""What a JSON object holds."""
+
 SEAL = "sha256"
 """The entry of a JSON file that has the digest of all others."""
 
@@ -88,7 +91,7 @@ def digest(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()
 
 
-def sealed(body: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(body: Mapping[str, Any]) -> Json:
   """Adds the digest of a JSON object's entries to it."""
   text = json.dumps(body, sort_keys=True, allow_nan=False)
   return {**body, SEAL: digest(text.encode())}
@@ -100,7 +103,7 @@ def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
   write(path, f"{text}\n".encode())
 
 
-def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
+def read_sealed(path: Path, remedy: str) -> Json | None:
   """Reads what `write_sealed` wrote; None if it is not there.
 
   Raises Damaged, with a remedy, if it is something else.
@@ -119,15 +122,15 @@ def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def explained(done: str, path: Path) -> Iterator[None]:
+def explained(action: str, path: Path) -> Iterator[None]:
   """Turns an error of the disk into one line that says what helps."""
   try:
     yield
   except OSError as error:
-    raise unusable(done, path, error) from error
+    raise unusable(action, path, error) from error
 
 
-def unusable(done: str, path: Path, error: BaseException) -> UserError:
+def unusable(action: str, path: Path, error: BaseException) -> UserError:
   """Makes the error for a path that cannot be read, written or listed."""
   # tensorstore's errors have the reason in their text alone.
   code = getattr(error, "errno", None) or next(
@@ -136,7 +139,8 @@ def unusable(done: str, path: Path, error: BaseException) -> UserError:
   reason = os.strerror(code) if code else files.reason(error)
   remedy = f"{REMEDIES[code]}, then " if code in REMEDIES else ""
   return UserError(
-    f"{path} cannot be {done} ({reason}): {remedy}start the same command again"
+    f"{path} cannot be {action} ({reason}): {remedy}start the same command"
+    " again"
   )
 
 

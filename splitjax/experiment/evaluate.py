@@ -27,6 +27,7 @@ from splitjax.experiment import (
   workdirs,
 )
 from splitjax.experiment.console import say
+from splitjax.experiment.disk import Json
 from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.setup import Task
@@ -113,8 +114,8 @@ def _evaluate_grid(
   with claims.held(workdir):
     for cell in workdirs.read_grid(workdir)["cells"]:
       with contextlib.suppress(workdirs.Unfinished):
-        place = workdir / cell["name"]
-        evaluate_again(place, changes, name=name, figures=inner)
+        run = workdir / cell["name"]
+        evaluate_again(run, changes, name=name, figures=inner)
     return reporting.report(workdir, name, parts=False, figures=figures)
 
 
@@ -127,23 +128,25 @@ def _evaluate_run(
   figures: reporting.Figures,
 ) -> None:
   """Evaluates a run's finished methods, or those of them in `keys`."""
-  before, facts = workdirs.read_config(workdir)
-  config = copy.deepcopy(before)
+  trained_config, facts = workdirs.read_config(workdir)
+  config = copy.deepcopy(trained_config)
   assign(config, changes)
   config = Config.from_dict(config)
   if keys is not None:  # a seed's run, with that seed
     methods = {k: config.methods[k] for k in keys if k in config.methods}
-    config = dataclasses.replace(config, methods=methods, seed=before.seed)
+    config = dataclasses.replace(
+      config, methods=methods, seed=trained_config.seed
+    )
   stored = {key: workdirs.read_about(workdir, key) for key in config.methods}
   if not any(stored.values()):
     raise workdirs.Unfinished(
       f"--workdir={workdir} has no finished {', '.join(config.methods)}"
     )
-  task = _build_task(workdir, before, config, facts)
+  task = _build_task(workdir, trained_config, config, facts)
   # What an earlier evaluation wrote may be of other test sets.
   into = workdir / name
   shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
-  for picture in reporting.drawn_names(before.methods):
+  for picture in reporting.drawn_names(trained_config.methods):
     (into / picture).unlink(missing_ok=True)
   if figures != "none":
     summary.pictures(task, into)
@@ -152,16 +155,18 @@ def _evaluate_run(
       say(f"{workdir} has no finished {key}: left out")
       continue
     say(f"{key}: evaluating")
-    _evaluate_method(task, key, workdir, before, about, name)
+    _evaluate_method(task, key, workdir, trained_config, about, name)
 
 
 def _build_task(
-  workdir: Path, before: Config, config: Config, facts: dict[str, Any]
+  workdir: Path, trained_config: Config, config: Config, facts: Json
 ) -> Task:
-  """Builds the task of `config` that evaluates a run trained with `before`."""
-  privacy = dataclasses.replace(config.privacy, delta=before.privacy.delta)
-  same = dataclasses.replace(config, eval=before.eval, privacy=privacy)
-  if differs := claims.unlike(before, same):
+  """Builds the task of `config` that evaluates a trained run."""
+  privacy = dataclasses.replace(
+    config.privacy, delta=trained_config.privacy.delta
+  )
+  alike = dataclasses.replace(config, eval=trained_config.eval, privacy=privacy)
+  if differs := claims.unlike(trained_config, alike):
     raise UserError(
       f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
       " change config.eval and privacy.delta alone"
@@ -171,7 +176,7 @@ def _build_task(
   task = setup.build(from_scratch(config), facts.get("devices"), trained=True)
   task = task._replace(config=config)
   # Fields of the training may be of use to a method that is left out here.
-  if config.methods.keys() == before.methods.keys():
+  if config.methods.keys() == trained_config.methods.keys():
     setup.check_methods(config, task.network, task.methods, task.test_sets)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
@@ -180,7 +185,7 @@ def _build_task(
     )
   # Other test sets may imply other training samples.
   if task.facts["partition"] != facts["partition"]:
-    raise UserError(_other_samples(before, config))
+    raise UserError(_other_samples(trained_config, config))
   return task
 
 
@@ -188,25 +193,25 @@ EXTRAS = {"embeddings", "metrics", "confusion"}
 """Fields of eval that do not change the scores of rows."""
 
 
-def _other_samples(before: Config, config: Config) -> str:
+def _other_samples(trained_config: Config, config: Config) -> str:
   """Describes why clients would get other samples than in training."""
   new, old = (
     flat({"eval": {"shift": plain(c.eval.shift), "holdout": c.eval.holdout}})
-    for c in (config, before)
+    for c in (config, trained_config)
   )
   changed = [k for k in new if k in old and new[k] != old[k]]
   if not changed:
     return (
-      f"data.partition={before.data.partition.name}: it gives clients other"
-      " samples than those of the run; restore its code, or train again"
+      f"data.partition={trained_config.data.partition.name}: it gives clients"
+      " other samples than those of the run; restore its code, or train again"
     )
-  now, then = (
+  wanted, trained_with = (
     ", ".join(f"{field}={tree[field]}" for field in changed)
     for tree in (new, old)
   )
   return (
-    f"{now}: the run was trained with {then}, on other samples; train anew"
-    " instead"
+    f"{wanted}: the run was trained with {trained_with}, on other samples;"
+    " train anew instead"
   )
 
 
@@ -214,38 +219,41 @@ def _evaluate_method(
   task: Task,
   key: str,
   workdir: Path,
-  before: Config,
+  trained_config: Config,
   about: About,
   name: str,
 ) -> None:
   """Evaluates a finished method; writes its numbers."""
   programs = Programs(setup.make_setup(task, key))
-  method, place = programs.setup, workdirs.folder(workdir, key)
+  method = programs.setup
+  method_dir = workdirs.folder(workdir, key)
   saved = trained.load(workdir, key)
   state = programs.place(saved.state)
-  rows, count = method.method.rows, method.fleet.num_clients
+  rows = method.method.rows
+  count = method.fleet.num_clients
   outputs = zip(rows, programs.evaluate(state), strict=True)
-  log, then = storage.lines_of(place), vars(before.eval)
+  log = storage.lines_of(method_dir)
+  old = vars(trained_config.eval)
   config = task.config
   end = setup.end_of(
     method,
     [scores.score(method.subject, row, answers) for row, answers in outputs],
     state,
     saved.personal and programs.place_clients(saved.personal),
-    *history.read_history(log, count, before, rows),
+    *history.read_history(log, count, trained_config, rows),
     current=all(
-      then[field] == value
+      old[field] == value
       for field, value in vars(config.eval).items()
       if field not in EXTRAS
     ),
   )
-  found, arrays = measurements.measure(end)
-  stored = numbers.read(place)
-  table = numbers.frame(found.numbers, config.seed)
+  finding, arrays = measurements.measure(end)
+  stored = numbers.read(method_dir)
+  table = numbers.frame(finding.numbers, config.seed)
   table = pd.concat([table, stored[stored.metric == "seconds"]])
   settings = config.to_dict()
   evaluated = dataclasses.replace(
-    about_end(method, end, found.notes),
+    about_end(method, end, finding.notes),
     rounds=about.rounds,
     notes=about.notes,
     hardware=about.hardware,

@@ -7,6 +7,7 @@ import numpy as np
 
 from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
+from splitjax.evaluation.subject import Line
 from splitjax.files import client
 from splitjax.types import Metrics, Row, UserError
 
@@ -46,8 +47,8 @@ def due(
     return rows, None
   if number % config.eval.every:
     return None
-  last = config.eval.personal == "last"
-  chosen = tuple(row for row in rows if not (row.tuned and last))
+  at_end_only = config.eval.personal == "last"
+  chosen = tuple(row for row in rows if not (row.tuned and at_end_only))
   return chosen, config.eval.samples
 
 
@@ -55,9 +56,7 @@ SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
 """Entries that an evaluation adds to a line (`scores.log_scores`)."""
 
 
-def between_rounds(
-  line: dict[str, Any], config: Config, rows: tuple[Row, ...]
-) -> dict[str, Any]:
+def between_rounds(line: Line, config: Config, rows: tuple[Row, ...]) -> Line:
   """Removes the scores of a line that was once the last line of the run.
 
   A run ends with an evaluation of all rows on all samples. The scores stay if
@@ -78,18 +77,19 @@ class History(NamedTuple):
       busy "seconds" and "joules" if costs are modelled.
   """
 
-  lines: list[dict[str, Any]]
+  lines: list[Line]
   clients: dict[str, np.ndarray]
 
 
 def read_history(
-  log: Iterable[dict[str, Any]],
+  log: Iterable[Line],
   num_clients: int,
   config: Config,
   rows: tuple[Row, ...],
 ) -> History:
   """Makes a method's history from its log lines; see `between_rounds`."""
-  lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
+  lines = list[Line]()
+  total = dict[str, np.ndarray]()
   for line in log:
     sums = line.pop("clients")
     line.pop("by_client", None)
@@ -106,7 +106,7 @@ def read_history(
 
 def log_line(
   key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
-) -> dict[str, Any]:
+) -> Line:
   """Makes a line of rounds.jsonl; `cost` is None if costs are not modelled.
 
   Its entry "clients" has lists with one value for each client that took part:
@@ -119,7 +119,8 @@ def log_line(
     spent["alone"] = metrics.alone
   if cost is not None:
     spent |= {"seconds": cost.busy, "joules": cost.joules}
-  steps, sent = np.asarray(metrics.steps), np.asarray(metrics.bytes)
+  steps = np.asarray(metrics.steps)
+  sent = np.asarray(metrics.bytes)
   took_part = np.flatnonzero((steps > 0) | (sent > 0))
   line = {
     "method": key,
@@ -155,21 +156,21 @@ def _short(values: np.ndarray) -> list[float]:
 
 
 def check_masked(
-  label: str, line: dict[str, Any], on_nan: str, names: Sequence[str] = ()
+  label: str, line: Line, on_nan: str, names: Sequence[str] = ()
 ) -> str:
   """Makes the note on a round's masked clients; "" if none were masked.
 
   The same note is on a server's step that was undone. Raises UserError if there
   is one or the other and `on_nan` is "stop".
   """
-  where = f"{label}: in round {line['round']} the"
+  subject = f"{label}: in round {line['round']} the"
   if line.get("undone"):
-    what = f"{where} server's step was not finite"
+    what = f"{subject} server's step was not finite"
     outcome = "its network stayed, as in later such rounds"
     remedy = "a smaller mean_optimizer.lr (fedgh: server_lr)"
   elif line["masked"]:
     clients = _clients(line["masked"], names)
-    what = f"{where} updates of {clients} were not finite"
+    what = f"{subject} updates of {clients} were not finite"
     outcome = "they were left out, as later ones are"
     remedy = "a smaller optimizer.lr or inner_lr, or optimizer.clip,"
   else:
@@ -182,14 +183,12 @@ def check_masked(
   return f"{what}: {outcome}; {remedy} may help."
 
 
-def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
+def waited(lines: Sequence[Line], label: str) -> bool:
   """Checks if an evaluation left row `label` out (eval.personal=last)."""
   return any(label not in line.get("accuracy", {label: None}) for line in lines)
 
 
-def best_value(
-  line: dict[str, Any], row: str, best: str | None
-) -> float | None:
+def best_value(line: Line, row: str, best: str | None) -> float | None:
   """Returns a line's value of `Checkpoint.best`, larger is better, or None.
 
   `row` is the one whose accuracy counts.

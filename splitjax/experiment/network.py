@@ -109,7 +109,8 @@ def make_devices(
   Raises:
     UserError: ranges, profiles or options of the allocation are invalid.
   """
-  chosen, count = config.fleet, config.num_clients
+  chosen = config.fleet
+  count = config.num_clients
   if chosen.profiles is None:
     bounds = (getattr(chosen, name) for name in Profiles._fields)
     profiles = draw_profiles(count, config.seed, Profiles(*bounds))
@@ -140,7 +141,8 @@ def check_layers(config: Config, net: Backbone) -> None:
   It must compute in system.compute_dtype, initialise its layers as `init` says,
   and have the norm layers that `batch_norm` or the method fedbn needs.
   """
-  name, dtype = config.backbone.name, config.system.compute_dtype
+  name = config.backbone.name
+  dtype = config.system.compute_dtype
   takes_style = "style" in inspect.signature(BACKBONES[name]).parameters
   if dtype != "float32" and not takes_style:
     raise UserError(
@@ -152,8 +154,10 @@ def check_layers(config: Config, net: Backbone) -> None:
   if config.init == "he" and norm == "average":
     return
   layers = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
-  own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
-  if config.init != "he" and own:
+  draws_itself = any(
+    path[-1].key == "kernel" and x.ndim == 3 for path, x in layers
+  )
+  if config.init != "he" and draws_itself:
     raise UserError(
       f"init='{config.init}': {name} draws its layers as its paper does; leave"
       " it 'he'"
@@ -161,9 +165,11 @@ def check_layers(config: Config, net: Backbone) -> None:
   kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
   kind = kinds.get(norm)
   if kind and not any(is_norm(path, kind) for path, _ in layers):
-    field, remedy = f"batch_norm='{norm}'", "leave it 'average'"
+    field = f"batch_norm='{norm}'"
+    remedy = "leave it 'average'"
     if by_name:
-      field, remedy = f"methods.{by_name[0]}=fedbn", "choose fedavg"
+      field = f"methods.{by_name[0]}=fedbn"
+      remedy = "choose fedavg"
     raise UserError(f"{field}: {name} does not normalise batches; {remedy}")
 
 
@@ -172,7 +178,8 @@ def check_layers(config: Config, net: Backbone) -> None:
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   """Makes the method of a key in config.methods; checks its options."""
-  spec, chosen = config.methods[key], config.loss
+  spec = config.methods[key]
+  chosen = config.loss
   options = dict(spec.options)
   if config.mean_weights == "uniform":
     options["mean"] = "uniform"
@@ -224,19 +231,19 @@ def own_fleet(method: Method, network: Network) -> Fleet:
 
 
 def abstract_state(
-  method: Method, network: Network, places: Sequence[int] | None = None
+  method: Method, network: Network, widths: Sequence[int] | None = None
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `places` are the numbers of clients in the cohorts, padding included; if None,
+  `widths` are the numbers of clients in the cohorts, padding included; if None,
   there is no padding. Raises UserError if the method cannot start with these
   clients.
   """
   clients = layout.of(own_fleet(method, network))
-  if places is not None:
+  if widths is not None:
     cohorts = tuple(
       cohort._replace(width=count)
-      for cohort, count in zip(clients.cohorts, places, strict=True)
+      for cohort, count in zip(clients.cohorts, widths, strict=True)
     )
     clients = clients._replace(cohorts=cohorts)
   return jax.eval_shape(

@@ -111,7 +111,8 @@ class Programs:
 
   def __init__(self, setup: TrainingSetup):
     """Compiles nothing."""
-    self.setup, self.task = setup, setup.task
+    self.setup = setup
+    self.task = setup.task
     # Arrays: processes compare what they put, and floats are in float64.
     numbers = jax.tree.map(jnp.asarray, setup.method)
     self.method = devices.put_on_devices(setup.task.mesh, numbers)
@@ -127,13 +128,15 @@ class Programs:
     """
     full = fresh_network(self.task) if full is None else full
     seed = np.uint32(self.task.config.seed)
-    given = devices.put_on_devices(self.task.mesh, (seed, jax.device_get(full)))
+    arguments = devices.put_on_devices(
+      self.task.mesh, (seed, jax.device_get(full))
+    )
     static: dict[str, Any] = {
       "layout": self.setup.layout,
       "mesh": self.task.mesh,
     }
-    program = compile_once(_start, self.method, *given, **static)
-    return program(self.method, *given)
+    program = compile_once(_start, self.method, *arguments, **static)
+    return program(self.method, *arguments)
 
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that these programs need.
@@ -146,26 +149,27 @@ class Programs:
 
   def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
     """Adds padding to saved cohorts [N, ...] of clients or their networks."""
-    mesh, fleet = self.task.mesh, self.setup.fleet
+    mesh = self.task.mesh
+    fleet = self.setup.fleet
     grow = jax.jit(
       functools.partial(with_padding, fleet),
       out_shardings=devices.client_sharding(mesh, devices.DIVIDED),
     )
     return grow(devices.put_on_devices(mesh, cohorts))
 
-  def shapes(self, places: Sequence[int]) -> Tree:
+  def shapes(self, widths: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
 
-    `places` are the numbers of clients in its cohorts, padding included. If
+    `widths` are the numbers of clients in its cohorts, padding included. If
     they differ from those of these programs, every device reads all clients.
     """
     mesh = self.task.mesh
-    state = abstract_state(self.setup.method, self.task.network, places)
+    state = abstract_state(self.setup.method, self.task.network, widths)
     if mesh is None:
       return on_first_device(state)
-    specs = devices.state_specs(len(places))
-    if list(places) != self.setup.places:
-      copied: Any = (devices.COPIED,) * len(places)
+    specs = devices.state_specs(len(widths))
+    if list(widths) != self.setup.places:
+      copied: Any = (devices.COPIED,) * len(widths)
       specs = specs._replace(clients=copied)
     shardings = devices.client_sharding(mesh, specs)
     return jax.tree.map(lambda x, y: _shapes(y, x), shardings, state)
@@ -185,15 +189,20 @@ class Programs:
     The given state is donated. `shards` may have another order of service than
     those of the setup.
     """
-    given = self.method, state, shards or self.setup.shards, self.task.faults
-    state, metrics = self._round(*given)
+    arguments = (
+      self.method,
+      state,
+      shards or self.setup.shards,
+      self.task.faults,
+    )
+    state, metrics = self._round(*arguments)
     return state, jax.device_get(metrics)  # waits for the round
 
   @property
   def _round(self) -> Any:
     """The compiled round: (method, state, shards, faults) -> state, Metrics."""
-    given = self.method, self.like, self.setup.shards, self.task.faults
-    return self._program("round", run_round, given)
+    arguments = self.method, self.like, self.setup.shards, self.task.faults
+    return self._program("round", run_round, arguments)
 
   def personalise(self, state: State) -> tuple[Net, ...]:
     """Returns personalised networks by cohort; () if no result row has any."""
@@ -203,8 +212,8 @@ class Programs:
 
   @property
   def _personalise(self) -> Any:
-    given = self.method, self.like, self.setup.shards
-    return self._program("personalise", personalise_clients, given)
+    arguments = self.method, self.like, self.setup.shards
+    return self._program("personalise", personalise_clients, arguments)
 
   # Evaluations.
 
@@ -227,8 +236,8 @@ class Programs:
     nets = self.personalise(state) if row.personal else None
     images = show(self.setup, samples, personal=row.personal)
     test, *calibrating = (
-      program(*given)
-      for program, given in self._evaluations(state, nets, images)
+      program(*arguments)
+      for program, arguments in self._evaluations(state, nets, images)
     )
     size = tested(self.task, samples).rows.shape[1]
     exits = images.of(test, size, self.setup.method.answers)
@@ -245,22 +254,23 @@ class Programs:
     clients. If thresholds are chosen on held-out samples, there is a second
     evaluation, of held-out samples and their proxies.
     """
-    task, name = self.task, "evaluate" if personal is None else "evaluate+FT"
+    task = self.task
+    name = "evaluate" if personal is None else "evaluate+FT"
     numbers = tuple(shard.number for shard in self.setup.shards)
     clients = self.method, state.clients, state.server, personal, numbers
     seen = devices.put_on_devices(task.mesh, (images.rows, images.chunks))
-    given = *clients, task.pool, *seen
+    arguments = *clients, task.pool, *seen
     test = self._program(
       name,
       evaluate_clients,
-      given,
+      arguments,
       probabilities=take_probabilities(task.config.eval.metrics),
     )
     if task.aside is None or len(self.setup.method.answers) < 2:
-      return [(test, given)]
-    held = *clients, *task.aside
-    calibrate = self._program(f"{name} held out", evaluate_clients, held)
-    return [(test, given), (calibrate, held)]
+      return [(test, arguments)]
+    held_out = *clients, *task.aside
+    calibrate = self._program(f"{name} held out", evaluate_clients, held_out)
+    return [(test, arguments), (calibrate, held_out)]
 
   # Compiling.
 
@@ -311,7 +321,8 @@ def that_fit(setup: TrainingSetup) -> Programs:
   halved as long as a compiled program needs more memory than the device has.
   """
   while True:
-    programs, fewer = Programs(setup), _with_half_as_many(setup)
+    programs = Programs(setup)
+    fewer = _with_half_as_many(setup)
     if fewer is None:
       return programs.compile()
     if not programs.too_large():
@@ -364,12 +375,7 @@ def size_of(program: Any) -> int:
 
 @functools.partial(jax.jit, static_argnames=("layout", "mesh"))
 def _start(
-  method: Method,
-  seed: Array,
-  full: Net,
-  *,
-  layout: Layout,
-  mesh: Mesh | None,
+  method: Method, seed: Array, full: Net, *, layout: Layout, mesh: Mesh | None
 ) -> State:
   """Makes the state before the first round."""
   state = start(method, layout, full, run_key(seed))
@@ -391,9 +397,9 @@ def _shapes(tree: Tree, sharding: Any) -> Tree:
 
 
 def personal_shapes(
-  method: Method, state: State, places: Sequence[int]
+  method: Method, state: State, widths: Sequence[int]
 ) -> tuple[Net, ...]:
-  """Returns the shapes of each cohort's networks, at `places` clients."""
+  """Returns the shapes of each cohort's networks, at `widths` clients."""
 
   def networks(count, clients, server):
     net = method.model(trees.take(clients, 0), server)
@@ -401,6 +407,6 @@ def personal_shapes(
 
   shapes = [
     jax.eval_shape(functools.partial(networks, count), clients, state.server)
-    for count, clients in zip(places, state.clients, strict=True)
+    for count, clients in zip(widths, state.clients, strict=True)
   ]
   return on_first_device(tuple(shapes))

@@ -23,7 +23,7 @@ from splitjax.experiment import (
   workdirs,
 )
 from splitjax.experiment.console import Stop, never, say
-from splitjax.experiment.disk import Damaged
+from splitjax.experiment.disk import Damaged, Json
 from splitjax.experiment.setup import Tasks
 from splitjax.experiment.train import trackers_of, train
 from splitjax.reports.results import NONE, Results
@@ -70,10 +70,11 @@ def run(
     >>> results.rows
     ['splitgp']
   """
-  config, workdir = Config.from_dict(config), files.expanded(workdir)
+  config = Config.from_dict(config)
+  workdir = files.expanded(workdir)
   task = (tasks or Tasks()).take(config)
-  with claims.claimed(workdir, config, task.facts) as whole:
-    task = task._replace(config=whole)
+  with claims.claimed(workdir, config, task.facts) as joined:
+    task = task._replace(config=joined)
     if machine.is_first_process():
       summary.write_clients(task, workdir)
       if figures != "none":
@@ -117,17 +118,8 @@ def run_seeds(
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
-  Args:
-    config: see `run`; its seed is replaced.
-    workdir: the folder for everything that is written.
-    numbers: the seeds.
-    stop: see `run`.
-    figures: see `run`.
-    tasks: see `run`.
-
-  Raises:
-    UserError: see `run`; or a number is no seed or is repeated.
-    Stopped: see `run`.
+  Arguments and errors are those of `run`; the seed of the config is replaced by
+  `numbers`, and a number that is no seed or is repeated is a UserError.
 
   Example:
     >>> import splitjax
@@ -137,8 +129,10 @@ def run_seeds(
     >>> results.seeds
     [0, 1]
   """
-  config, workdir = Config.from_dict(config), files.expanded(workdir)
-  numbers, tasks = check_seeds(numbers, "seed"), tasks or Tasks()
+  config = Config.from_dict(config)
+  workdir = files.expanded(workdir)
+  numbers = check_seeds(numbers, "seed")
+  tasks = tasks or Tasks()
   task = tasks.of(dataclasses.replace(config, seed=numbers[0]))
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.
@@ -179,14 +173,12 @@ def run_grid(
     stop: see `run`.
     figures: see `run`.
 
-  Returns:
-    The results of all finished cells.
-
   Raises:
-    UserError: see `run`; or the workdir holds files but no grid, or a grid of
-      another config.
+    UserError: see `run`; or the folder holds files but no grid, or another one.
   """
-  workdir, results, tasks = files.expanded(workdir), NONE, Tasks()
+  workdir = files.expanded(workdir)
+  results = NONE
+  tasks = Tasks()
   earlier = _earlier_cells(workdir, cells)
   # All cells are checked before the first trains.
   for cell in cells:
@@ -215,7 +207,7 @@ def run_grid(
   return results
 
 
-def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> dict[str, Any]:
+def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> Json:
   """Returns the cells that earlier starts have begun: name -> swept values.
 
   Raises UserError if the folder holds files but no grid, or another one.
@@ -223,23 +215,23 @@ def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> dict[str, Any]:
   if not workdirs.is_grid(workdir):
     claims.check_empty(workdir, "grid")
     return {}
-  begun = {
+  started = {
     cell["name"]: cell["values"]
     for cell in workdirs.read_grid(workdir)["cells"]
     if workdirs.is_run(workdir / cell["name"])
   }
-  differs = _difference(workdir, begun, cells[0])
+  differs = _difference(workdir, started, cells[0])
   if differs is not None:
     raise UserError(
       f"--workdir={workdir} is a grid {differs}: choose a new folder"
     )
-  return begun
+  return started
 
 
 def _write_grid(
   cells: Sequence[Cell],
   workdir: Path,
-  earlier: dict[str, Any],
+  earlier: Json,
   numbers: Sequence[int] | None,
 ) -> None:
   """Writes grid.json: the cells of earlier starts, then `cells`."""
@@ -253,9 +245,7 @@ def _write_grid(
   disk.write_sealed(workdir / workdirs.GRID, grid)
 
 
-def _difference(
-  workdir: Path, earlier: dict[str, Any], cell: Cell
-) -> str | None:
+def _difference(workdir: Path, earlier: Json, cell: Cell) -> str | None:
   """Describes how the grid of `earlier` cells differs from that of `cell`.
 
   All cells of a grid share one config, so only the first of them is compared.

@@ -83,7 +83,7 @@ class Task(NamedTuple):
   mesh: Mesh | None  #: None if there is one device
   faults: FaultTable  #: drawn faults [N, R], on the device
   held: Holdout | None = None  #: samples to choose thresholds on, on the host
-  aside: Aside | None = None  #: `held` with proxies, on the device, in chunks
+  aside: Aside | None = None  #: `held` with proxies, on the device
 
   @property
   def class_counts(self) -> np.ndarray:
@@ -155,16 +155,18 @@ def build(
   # Data go to the devices once; all clients of one server train on the same.
   alone = any(map(one_server, methods.values()))
   mesh = devices.make_mesh(1 if alone else _devices(config, network))
-  place = functools.partial(devices.put_on_devices, mesh)
-  image, pool = place(data.train_image), None
+  put = functools.partial(devices.put_on_devices, mesh)
+  image = put(data.train_image)
+  pool = None
   if test_sets.pool != "train":
-    pool = place(data.test_image)
-  held, aside = None, None
+    pool = put(data.test_image)
+  holdout_rows = None
+  aside = None
   if config.eval.calibrates:
-    held = holdout(data.train_label, test_sets.validation, config.seed)
-    aside = gate.aside(image, held, mesh)
+    holdout_rows = holdout(data.train_label, test_sets.validation, config.seed)
+    aside = gate.aside(image, holdout_rows, mesh)
     rows = chunked(aside.rows, config.eval.batch_size)
-    aside = aside._replace(rows=place(rows))
+    aside = aside._replace(rows=put(rows))
   return Task(
     config=config,
     network=network,
@@ -174,12 +176,12 @@ def build(
     facts=facts,
     thresholds=config.eval.thresholds or gate.default_grid(data.classes),
     image=image,
-    label=place(data.train_label),
+    label=put(data.train_label),
     pool=image if pool is None else pool,
-    shown=place(chunked(test_sets.rows, config.eval.chunk)),
+    shown=put(chunked(test_sets.rows, config.eval.chunk)),
     mesh=mesh,
-    faults=place(_faults(config)),
-    held=held,
+    faults=put(_faults(config)),
+    held=holdout_rows,
     aside=aside,
   )
 
@@ -238,11 +240,14 @@ class Tasks:
       task = build(config)
       # Images in domains depend on the seed and on the partition.
       apart = config.data.domains or config.eval.domains
-      where = task.data.name, task.test_sets.pool, task.mesh
-      same = task.facts["digest"], *where, key if apart else ""
-      first = self._shared.setdefault(same, task)
+      origin = task.data.name, task.test_sets.pool, task.mesh
+      identity = task.facts["digest"], *origin, key if apart else ""
+      shared = self._shared.setdefault(identity, task)
       self._built[key] = task._replace(
-        data=first.data, image=first.image, label=first.label, pool=first.pool
+        data=shared.data,
+        image=shared.image,
+        label=shared.label,
+        pool=shared.pool,
       )
     return self._built[key]
 
@@ -259,11 +264,11 @@ def _devices(config: Config, network: Network) -> int | None:
   The devices of a CPU are its cores. A core that would have no client of any
   cohort is not used as a device; the other devices can then compute on it.
   """
-  goal = target.current()
-  several = machine.is_distributed() or goal.platform != "cpu"
+  aim = target.current()
+  several = machine.is_distributed() or aim.platform != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
-  return min(len(goal.devices), max(fleets.slots(network.fleet)))
+  return min(len(aim.devices), max(fleets.slots(network.fleet)))
 
 
 def run_key(seed: Any) -> Array:
@@ -304,7 +309,8 @@ def check_methods(
   test_sets: TestSets,
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
-  best, names = config.checkpoint.best, ("loss", *test_sets.names)
+  best = config.checkpoint.best
+  names = ("loss", *test_sets.names)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
   _check_prices(config, network, methods)
@@ -322,7 +328,8 @@ def _check_prices(
   ledger would then have the bytes of a form that rounds nothing.
   """
   for kind in CHANNELS:
-    form, noise = getattr(config.wire, kind), getattr(config.privacy, kind)
+    form = getattr(config.wire, kind)
+    noise = getattr(config.privacy, kind)
     if (form, noise) == (Rows(), Noise()):
       continue
     names = {name for name, channel in KINDS.items() if channel == kind}
@@ -436,14 +443,17 @@ class TrainingSetup(NamedTuple):
 def make_setup(task: Task, key: str) -> TrainingSetup:
   """Makes the setup of the method `key` in a task, with its data in place."""
   # The clients' rows, and how each cohort walks through them.
-  config, network, method = task.config, task.network, task.methods[key]
+  config = task.config
+  network = task.network
+  method = task.methods[key]
   fleet = own_fleet(method, network)
   batch = method.batch_size(config.num_clients, config.batch_size)
   parts: Sequence[np.ndarray] = task.test_sets.parts
-  held: Sequence[np.ndarray] | None = None
+  holdout_rows: Sequence[np.ndarray] | None = None
   if method.validates:
-    share, seed = method.validates, config.seed
-    parts, held = hold_out(parts, seed, share, stream=VALIDATE)
+    share = method.validates
+    seed = config.seed
+    parts, holdout_rows = hold_out(parts, seed, share, stream=VALIDATE)
   sizes = np.array([len(part) for part in parts])
   steps = config.local_steps
   plans = tuple(
@@ -464,7 +474,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   def data_of(cohort: Cohort, plan: feed.BatchPlan) -> Shard:
     shard = orders.with_service_order(
       method,
-      _shard(task, cohort, parts, held),
+      _shard(task, cohort, parts, holdout_rows),
       plan,
       fleet,
       order=config.order.name,
@@ -509,12 +519,12 @@ def _shard(
   task: Task,
   cohort: Cohort,
   parts: Sequence[np.ndarray],
-  held: Sequence[np.ndarray] | None,
+  holdout_rows: Sequence[np.ndarray] | None,
 ) -> Shard:
   """Makes a cohort's Shard, not yet divided among the devices.
 
-  `parts` has the training rows of all clients, and `held` their validation
-  rows or None.
+  `parts` has the training rows of all clients, and `holdout_rows` their
+  validation rows or None.
   """
   shard = feed.shards(
     task.image,
@@ -523,9 +533,12 @@ def _shard(
     task.data.classes,
     cohort.numbers,
   )
-  numbers, groups = np.array(cohort.numbers), task.test_sets.groups
-  if held is not None:
-    shard = shard._replace(validation=jnp.asarray(padded(held)[numbers]))
+  numbers = np.array(cohort.numbers)
+  groups = task.test_sets.groups
+  if holdout_rows is not None:
+    shard = shard._replace(
+      validation=jnp.asarray(padded(holdout_rows)[numbers])
+    )
   if groups is not None:
     shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
   return shard
@@ -535,7 +548,8 @@ def clients_side_by_side(setup: TrainingSetup) -> list[int]:
   """Returns how many clients of each cohort a device trains at a time."""
   if setup.in_turn:
     return [1]
-  cohorts, slots = setup.fleet.cohorts, fleets.slots(setup.fleet)
+  cohorts = setup.fleet.cohorts
+  slots = fleets.slots(setup.fleet)
   return [
     cohort.chunk or -(-count // setup.fleet.devices)
     for cohort, count in zip(cohorts, slots, strict=True)

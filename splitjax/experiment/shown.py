@@ -53,15 +53,15 @@ class Shown(NamedTuple):
 
 def tested(task: Task, samples: int | None) -> TestSets:
   """Returns the test sets, or only `samples` test samples of each client."""
-  whole = task.test_sets
-  return whole if samples is None else whole.first(samples)
+  sets = task.test_sets
+  return sets if samples is None else sets.first(samples)
 
 
 def chunks(task: Task, samples: int | None) -> np.ndarray:
   """Counts the chunks that each client's tested samples take, [N]."""
   real = tested(task, samples).rows >= 0
-  last = (np.arange(1, real.shape[1] + 1) * real).max(axis=1)
-  return -(-last // task.shown.shape[-1]).astype(np.int32)
+  ends = (np.arange(1, real.shape[1] + 1) * real).max(axis=1)
+  return -(-ends // task.shown.shape[-1]).astype(np.int32)
 
 
 def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
@@ -91,15 +91,17 @@ def show(
   true if the clients are personalised.
   """
   task = setup.task
-  first, sets = chunks(task, samples), tested(task, samples)
+  counts = chunks(task, samples)
+  sets = tested(task, samples)
   cohorts = setup.fleet.cohorts
   shared = [
     c for c in range(len(cohorts)) if not personal and shares(setup, c, samples)
   ]
   if not shared:
-    return Shown(task.shown, first)
+    return Shown(task.shown, counts)
   rows = np.array(task.shown)
-  clients, size = len(rows), rows.shape[-1]
+  clients = len(rows)
+  size = rows.shape[-1]
   columns = np.arange(sets.rows.shape[1])
   pairs = np.broadcast_arrays(np.arange(clients)[:, None], columns)
   answers = np.stack(pairs, -1).astype(np.int32)
@@ -110,17 +112,17 @@ def show(
     ids = np.array(cohorts[c].ids)
     count = -(-len(split) // size)
     turn = np.arange(count) * len(ids) // count
-    place = np.arange(count) - np.searchsorted(turn, turn)
-    first[ids] = np.bincount(turn, minlength=len(ids))
-    rows[ids[turn], place] = np.resize(split, (count, size))
-    where = np.stack(
-      [ids[turn][split // size], place[split // size] * size + split % size], -1
+    slot = np.arange(count) - np.searchsorted(turn, turn)
+    counts[ids] = np.bincount(turn, minlength=len(ids))
+    rows[ids[turn], slot] = np.resize(split, (count, size))
+    sources = np.stack(
+      [ids[turn][split // size], slot[split // size] * size + split % size], -1
     )
-    answers[ids] = where[
+    answers[ids] = sources[
       np.maximum(sets.rows[ids], 0)
     ]  # padding reads sample 0
   sharing = [n for c in shared for n in cohorts[c].ids]
-  return Shown(rows, first, answers, sharing)
+  return Shown(rows, counts, answers, sharing)
 
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:

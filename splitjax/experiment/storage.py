@@ -23,6 +23,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from splitjax import machine
 from splitjax.config.config import Checkpoint
+from splitjax.evaluation.subject import Line
 from splitjax.experiment import disk
 from splitjax.experiment.console import say
 from splitjax.experiment.disk import Damaged
@@ -53,9 +54,9 @@ class Log:
   With several processes only the first one writes. `trackers` get its lines.
   """
 
-  def __init__(self, place: Path):
-    """Changes nothing on the disk; `place` is the method's folder."""
-    self._path = place / ROUNDS
+  def __init__(self, method_dir: Path):
+    """Changes nothing on the disk; `method_dir` is the method's folder."""
+    self._path = method_dir / ROUNDS
     self._digest = hashlib.sha256()
     self.trackers: Sequence[EventFile] = ()
 
@@ -65,17 +66,17 @@ class Log:
     Lines of later rounds, which a killed process may have added, are dropped;
     a log that lost or changed lines is written again.
     """
-    known = text.encode()
-    self._digest = hashlib.sha256(known)
+    content_known = text.encode()
+    self._digest = hashlib.sha256(content_known)
     if not machine.is_first_process():
       return
     content = disk.read(self._path) or b""
-    if content != known:
-      if content[: len(known)] != known:
+    if content != content_known:
+      if content[: len(content_known)] != content_known:
         say(f"{self._path} is not what was written: rebuilt from a checkpoint")
-      disk.write(self._path, known)
+      disk.write(self._path, content_known)
 
-  def append(self, line: dict[str, Any]) -> None:
+  def append(self, line: Line) -> None:
     """Adds the line of a round."""
     if not machine.is_first_process():
       return
@@ -111,13 +112,13 @@ class Log:
     for tracker in self.trackers:
       tracker.close()
 
-  def __iter__(self) -> Iterator[dict[str, Any]]:
+  def __iter__(self) -> Iterator[Line]:
     return lines_of(self._path.parent)
 
 
-def lines_of(place: Path) -> Iterator[dict[str, Any]]:
+def lines_of(method_dir: Path) -> Iterator[Line]:
   """Reads the lines of a method's log in turn."""
-  content = disk.read(place / ROUNDS) or b""
+  content = disk.read(method_dir / ROUNDS) or b""
   return map(json.loads, content.splitlines())
 
 
@@ -176,18 +177,19 @@ class Kept:
 class Checkpoints:
   """Writes a method's checkpoints while it trains on."""
 
-  def __init__(self, place: Path, chosen: Checkpoint):
-    """Opens them after `restore`; `place` is the method's folder."""
-    self._folder, self._chosen = place / CHECKPOINTS, chosen
+  def __init__(self, method_dir: Path, chosen: Checkpoint):
+    """Opens them after `restore`; `method_dir` is the method's folder."""
+    self._folder = method_dir / CHECKPOINTS
+    self._chosen = chosen
     best = None if chosen.best is None else _value
-    kept: list[Any] = [
+    snapshot: list[Any] = [
       policies.LatestN(chosen.keep or NEWEST),
       policies.CustomSteps(chosen.rounds or ()),
     ]
     if best is not None:
-      kept.append(policies.BestN(get_metric_fn=best, n=chosen.keep_best))
+      snapshot.append(policies.BestN(get_metric_fn=best, n=chosen.keep_best))
     options = ocp.CheckpointManagerOptions(
-      preservation_policy=policies.AnyPreservationPolicy(kept),
+      preservation_policy=policies.AnyPreservationPolicy(snapshot),
       best_fn=best,  # without it, orbax writes no metrics
       cleanup_tmp_directories=True,  # of a killed process
     )
@@ -207,26 +209,26 @@ class Checkpoints:
     late = time.monotonic() - self._saved > PAUSE
     return bool(machine.of_first(late))
 
-  def save(self, kept: Kept, value: float | None) -> None:
+  def save(self, snapshot: Kept, value: float | None) -> None:
     """Starts a checkpoint; the state may be donated once this returns.
 
     `value` is that of `checkpoint.best` after this round, larger is better;
     None if it is unknown. Digests are added to the record.
     """
     record = dataclasses.replace(
-      kept.record,
-      state=digest(kept.state),
-      form=form(kept.state),
-      personal=digest(kept.personal) if kept.personal else "",
-      log=disk.digest(kept.log.encode()),
+      snapshot.record,
+      state=digest(snapshot.state),
+      form=form(snapshot.state),
+      personal=digest(snapshot.personal) if snapshot.personal else "",
+      log=disk.digest(snapshot.log.encode()),
     )
     items: dict[str, Any] = {
-      "state": ocp.args.StandardSave(kept.state),
+      "state": ocp.args.StandardSave(snapshot.state),
       "record": ocp.args.JsonSave(disk.sealed(dataclasses.asdict(record))),
-      "log": ocp.args.JsonSave({"lines": kept.log}),
+      "log": ocp.args.JsonSave({"lines": snapshot.log}),
     }
-    if kept.personal:
-      items["personal"] = ocp.args.StandardSave(kept.personal)
+    if snapshot.personal:
+      items["personal"] = ocp.args.StandardSave(snapshot.personal)
     with self._explained():
       self._manager.save(
         record.round,
@@ -253,33 +255,33 @@ def _value(metrics: dict[str, float]) -> float:
   return metrics["value"]
 
 
-def steps_of(place: Path) -> list[int]:
+def steps_of(method_dir: Path) -> list[int]:
   """Lists the rounds of the checkpoints in a method's folder, ascending."""
-  names = disk.names(place / CHECKPOINTS)
+  names = disk.names(method_dir / CHECKPOINTS)
   return sorted(int(name) for name in names if name.isdecimal())
 
 
-def restore(place: Path, wanted: Wanted) -> Kept | None:
+def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
   """Reads the newest sound checkpoint in a method's folder.
 
   Newer ones that are not sound are put aside, with a line. Returns None if
   there is no checkpoint. Raises UserError if a file cannot be read now, or if
   no checkpoint is sound.
   """
-  steps = steps_of(place)[::-1]
+  steps = steps_of(method_dir)[::-1]
   for step in steps:
-    path = place / CHECKPOINTS / str(step)
+    path = method_dir / CHECKPOINTS / str(step)
     try:
       return read(path, wanted)
     except Damaged as damage:
       say(f"checkpoint of round {step} is damaged ({damage}): put aside")
     if machine.is_first_process():
-      _put_aside(path, place / DAMAGED)
+      _put_aside(path, method_dir / DAMAGED)
     machine.wait_for_all("put aside")
   if steps:
     raise UserError(
-      f"{place}: no checkpoint is sound; they are now in {DAMAGED}/, and the"
-      " same command starts from the first round"
+      f"{method_dir}: no checkpoint is sound; they are now in {DAMAGED}/, and"
+      " the same command starts from the first round"
     )
   return None
 

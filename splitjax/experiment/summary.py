@@ -29,7 +29,8 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   from splitjax.reports.figures import attempt, maps  # imports matplotlib
 
   folder.mkdir(parents=True, exist_ok=True)
-  data, test_sets = task.config.data, task.test_sets
+  data = task.config.data
+  test_sets = task.test_sets
   draw = functools.partial(maps.samples, clients=task.client_names)
 
   def trained():
@@ -66,7 +67,8 @@ def write_clients(task: Task, folder: Path) -> None:
   Its columns are client, name ("" where the data name none), depth and
   training_samples; where the config gives devices, also their resources.
   """
-  fleet, devices = task.network.fleet, task.facts.get("devices") or {}
+  fleet = task.network.fleet
+  devices = task.facts.get("devices") or {}
   depths = {n: cohort.depth for cohort in fleet.cohorts for n in cohort.ids}
   names = task.network.names or [""] * fleet.num_clients
   resources = {k: x for k, x in devices.items() if k != "depth"}
@@ -75,8 +77,8 @@ def write_clients(task: Task, folder: Path) -> None:
   head = "client", "name", "depth", "training_samples"
   writer.writerow([*head, *resources])
   for n, part in enumerate(task.test_sets.parts):
-    own = [values[n] for values in resources.values()]
-    writer.writerow([n, names[n], depths[n], len(part), *own])
+    values = [values[n] for values in resources.values()]
+    writer.writerow([n, names[n], depths[n], len(part), *values])
   files.write_text(folder / CLIENTS, text.getvalue())
 
 
@@ -86,8 +88,11 @@ def notes(task: Task) -> list[str]:
 
 
 def _notes(task: Task) -> Iterator[str]:
-  data, counts, loss = task.data, task.class_counts, task.config.loss
-  cohorts, present = task.network.fleet.cohorts, counts > 0
+  data = task.data
+  counts = task.class_counts
+  loss = task.config.loss
+  cohorts = task.network.fleet.cohorts
+  present = counts > 0
   yield from (data.note, data.description)
   # Classes that few clients train on, which means over clients hide.
   holders = present.sum(axis=0)
@@ -96,7 +101,8 @@ def _notes(task: Task) -> Iterator[str]:
     yield f"No client trains on class {_listed(nobody)}."
   yield from _short_of_ood(task)
   if not present.all():
-    lacking, elsewhere = (~present).sum(axis=1), held_elsewhere(counts)
+    lacking = (~present).sum(axis=1)
+    elsewhere = held_elsewhere(counts)
     yield (
       f"Of the {lacking.mean():.1f} classes that a client lacks (mean over"
       f" clients), {elsewhere.mean():.1f} are held by some other client."
@@ -139,7 +145,8 @@ def held_elsewhere(counts: np.ndarray) -> np.ndarray:
 
 def _domains(task: Task) -> str:
   """Names the clients of each domain; "" if all train in the same one."""
-  domain, clients = task.data.train_domain, dict[str, list[str]]()
+  domain = task.data.train_domain
+  clients = dict[str, list[str]]()
   for n, rows in enumerate(task.test_sets.parts):
     for number in () if domain is None else np.unique(domain[rows]):
       name = task.data.domain_names[number]
@@ -152,8 +159,8 @@ def _domains(task: Task) -> str:
 
 def _listed(names: Sequence[str]) -> str:
   """Lists the first MOST names and counts the others."""
-  rest = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-  return ", ".join(names[:MOST]) + rest
+  others = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return ", ".join(names[:MOST]) + others
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
@@ -163,11 +170,13 @@ def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
   pairs occur, the server sees every class from every depth, and aligning the
   depths matters less. `counts` [N, C] are the clients' samples of each class.
   """
-  held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
+  present = sum(
+    int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts
+  )
   total = len(cohorts) * counts.shape[1]
   return (
-    f"Of the {total} pairs of a split depth and a class {held} are held by some"
-    f" client ({100 * held / total:.0f} %)."
+    f"Of the {total} pairs of a split depth and a class {present} are held by"
+    f" some client ({100 * present / total:.0f} %)."
   )
 
 
@@ -181,7 +190,8 @@ def origin(task: Task) -> list[str]:
 
 def _short_of_ood(task: Task) -> Iterator[str]:
   """Names each ρ that needs more OOD samples than the test split has."""
-  sets, labels = task.test_sets, task.data.test_label
+  sets = task.test_sets
+  labels = task.data.test_label
   inside = sets.main[:, labels].sum(axis=1)
   for rho, ratios in zip(
     sets.rhos or (), realised_rho(sets.sets, sets.known), strict=False

@@ -49,7 +49,9 @@ def of_steps(method: Method, layout: Layout) -> Sent:
 
   The client that takes the step has the deepest cut.
   """
-  net, counts, priced = method.backbone, [], set[str]()
+  net = method.backbone
+  counts = []
+  priced = set[str]()
   plan = feed.plan([2], 2, 1, *unscaled(net.vocabulary))
   start = start_of(method, layout, plan, len(layout.cohorts) - 1)
   batch = Batch(
@@ -88,8 +90,10 @@ def at_server(method: Method, layout: Layout, plan: BatchPlan) -> int:
   its whole network once more. The mean that clients start from, activations and
   optimiser slots are not counted. `plan` is the plan of the first cohort.
   """
-  start, net = start_of(method, layout, plan), method.backbone
-  memory, params = start.server.memory, start.server.net.params
+  start = start_of(method, layout, plan)
+  net = method.backbone
+  memory = start.server.memory
+  params = start.server.net.params
   if not jax.tree.leaves(memory):
     memory = start.state.server.memory
   if isinstance(memory, Half):
@@ -134,7 +138,7 @@ def start_of(
     state = round.start(method, layout, full, key)
     client: Client = trees.take(state.clients[cohort], 0)
     samples = Samples(shard=shard, plan=plan)
-    begun = method.receive(client, state.server, samples, state.round, key)
-    return Start(state, *begun)
+    halves = method.receive(client, state.server, samples, state.round, key)
+    return Start(state, *halves)
 
   return jax.eval_shape(begin, sizes.shapes(net))

@@ -12,7 +12,6 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from splitjax import files, machine, target
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
-from splitjax.evaluation.subject import End
+from splitjax.evaluation.subject import End, Line
 from splitjax.experiment import (
   console,
   history,
@@ -46,9 +45,6 @@ from splitjax.reports import numbers, tensorboard
 from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Metrics, Net, Number, Row, State, UserError
 
-Line = dict[str, Any]
-"""A line of rounds.jsonl, see `history.log_line` and `scores.log_scores`."""
-
 
 def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   """Trains a method, or goes on with it, and writes its numbers.
@@ -62,36 +58,37 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
     UserError: a file cannot be read or written, or clients were masked and
       on_nan is "stop".
   """
-  place, config = workdirs.folder(workdir, key), task.config
+  method_dir = workdirs.folder(workdir, key)
+  config = task.config
   rounds = config.rounds
-  done = max(storage.steps_of(place), default=0)
-  _raise_if(done < rounds and console.requested(stop), key, done, rounds)
+  trained = max(storage.steps_of(method_dir), default=0)
+  _raise_if(trained < rounds and console.requested(stop), key, trained, rounds)
 
   # Begin, or go on.
-  begun = time.monotonic()
+  start = time.monotonic()
   method = programs.that_fit(make_setup(task, key))
-  compiling = time.monotonic() - begun
-  state, record, log = begin(method, place)
+  compiling = time.monotonic() - start
+  state, record, log = begin(method, method_dir)
   record.seconds["compile"] += compiling
-  done = record.round
-  _raise_if(done < rounds and console.requested(stop), key, done, rounds)
+  trained = record.round
+  _raise_if(trained < rounds and console.requested(stop), key, trained, rounds)
   work = work_of(method.setup, record)
   judged = list[Scores]()
   personal: tuple[Net, ...] | None = None
   with contextlib.ExitStack() as stack:
-    checkpoints = Checkpoints(place, config.checkpoint)
-    progress = Progress(method.setup.label, rounds, done)
+    checkpoints = Checkpoints(method_dir, config.checkpoint)
+    progress = Progress(method.setup.label, rounds, trained)
     log.trackers = trackers_of(task, key, workdir, log)
     for close in (checkpoints.close, progress.close, log.close):
       stack.callback(close)
 
-    for number in range(done + 1, rounds + 1):
+    for number in range(trained + 1, rounds + 1):
       # Train a round; describe it, evaluate it where due, and log it.
       if number == config.eval.inside and method.setup.in_turn:
         look_inside(method, state, workdir)
-      begun = time.monotonic()
+      start = time.monotonic()
       state, metrics = method.round(state)
-      seconds = time.monotonic() - begun
+      seconds = time.monotonic() - start
       line = describe_round(method.setup, work, number, metrics, seconds)
       record = noted(record, line, method.setup)
       judged = evaluated(method, state, record, line)
@@ -99,30 +96,31 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
       progress.round(number, line)
 
       # Keep it: where due, before a stop, and at the end.
-      last = number == rounds
-      asked = None if last else console.requested(stop)
-      if last or asked or checkpoints.due(number):
-        personal = method.personalise(state) if last else ()
-        kept = Kept(
+      at_end = number == rounds
+      request = None if at_end else console.requested(stop)
+      if at_end or request or checkpoints.due(number):
+        personal = method.personalise(state) if at_end else ()
+        snapshot = Kept(
           record=record, state=state, personal=personal, log=log.text()
         )
-        row, best = method.setup.labels[0], config.checkpoint.best
-        checkpoints.save(kept, history.best_value(line, row, best))
-      _raise_if(asked, key, number, rounds)
+        row = method.setup.labels[0]
+        best = config.checkpoint.best
+        checkpoints.save(snapshot, history.best_value(line, row, best))
+      _raise_if(request, key, number, rounds)
 
   # A run that resumed after its last round has no evaluation yet.
   if personal is None:
     personal = method.personalise(state)
     judged = evaluate(method, state, record, method.setup.method.rows, None)
-  finish(method, place, record, log, state, personal, judged)
+  finish(method, method_dir, record, log, state, personal, judged)
 
 
 def _raise_if(
-  asked: str | bool | None, key: str, done: int, rounds: int
+  request: str | bool | None, key: str, trained: int, rounds: int
 ) -> None:
   """Raises Stopped if somebody asked to stop."""
-  if asked:
-    raise Stopped(str(asked), f"{key}: {done} of {rounds} rounds done")
+  if request:
+    raise Stopped(str(request), f"{key}: {trained} of {rounds} rounds done")
 
 
 # Begin, or go on.
@@ -133,41 +131,46 @@ LIBRARIES = (
 """Packages whose version can change the last bits of a run's results."""
 
 
-def begin(method: Programs, place: Path) -> tuple[State, Record, Log]:
+def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   """Returns the state, the record and the log from which a method goes on.
 
   They are those of the newest sound checkpoint, or else of a fresh network.
   Results of fewer rounds become invalid.
   """
-  setup, log = method.setup, Log(place)
+  setup = method.setup
+  log = Log(method_dir)
   conditions = conditions_of(setup)
-  kept = storage.restore(place, method.shapes)
+  snapshot = storage.restore(method_dir, method.shapes)
   if machine.is_first_process():
-    workdirs.reopen(place)
-  log.restore(kept.log if kept else "")
+    workdirs.reopen(method_dir)
+  log.restore(snapshot.log if snapshot else "")
   fresh = Record(places=setup.places, conditions=conditions)
-  if kept is None:
+  if snapshot is None:
     return method.begin(), fresh, log
 
   # Another number of devices pads cohorts to other sizes.
-  state, before = kept.state, kept.record
-  if before.places != setup.places:
+  state = snapshot.state
+  record_before = snapshot.record
+  if record_before.places != setup.places:
     state = method.place(state)
   changes = [
     f"{name} {conditions[name]} instead of {value}"
-    for name, value in before.conditions.items()
+    for name, value in record_before.conditions.items()
     if conditions[name] != value
   ]
-  notes = list(before.notes)
+  notes = list(record_before.notes)
   if changes:
     notes.append(
-      f"{setup.label}: from round {before.round + 1} on with"
+      f"{setup.label}: from round {record_before.round + 1} on with"
       f" {', '.join(changes)}; an uninterrupted run may differ by rounding."
     )
-  for text in (f"{setup.label}: resumes after round {before.round}", *notes):
+  for text in (
+    f"{setup.label}: resumes after round {record_before.round}",
+    *notes,
+  ):
     say(text)
   record = dataclasses.replace(
-    before, places=setup.places, conditions=conditions, notes=notes
+    record_before, places=setup.places, conditions=conditions, notes=notes
   )
   return state, record, log
 
@@ -260,7 +263,8 @@ def noted(record: Record, line: Line, setup: TrainingSetup) -> Record:
 
   Raises UserError if clients were masked and on_nan is "stop".
   """
-  config, names = setup.task.config, setup.task.network.names
+  config = setup.task.config
+  names = setup.task.network.names
   note = history.check_masked(setup.label, line, config.on_nan, names)
   if note and not record.masked:
     record.notes.append(note)
@@ -274,7 +278,8 @@ def evaluated(
   method: Programs, state: State, record: Record, line: Line
 ) -> list[Scores]:
   """Scores the rows that are due after a round, and adds this to its line."""
-  config, rows = method.task.config, method.setup.method.rows
+  config = method.task.config
+  rows = method.setup.method.rows
   due = history.due(config, rows, line["round"])
   if due is None:
     return []
@@ -296,13 +301,13 @@ def evaluate(
   samples: int | None,
 ) -> list[Scores]:
   """Scores rows on so many test samples of each client; None: on all."""
-  begun = time.monotonic()
+  start = time.monotonic()
   outputs = method.evaluate(state, rows, samples)
   judged = [
     scores.score(method.setup.subject, row, answers)
     for row, answers in zip(rows, outputs, strict=True)
   ]
-  record.seconds["evaluate"] += time.monotonic() - begun
+  record.seconds["evaluate"] += time.monotonic() - start
   return judged
 
 
@@ -333,7 +338,7 @@ PARTS = (
 
 def finish(
   method: Programs,
-  place: Path,
+  method_dir: Path,
   record: Record,
   log: Log,
   state: State,
@@ -342,17 +347,19 @@ def finish(
 ) -> None:
   """Measures a trained method and writes its numbers."""
   machine.wait_for_all("logged")  # process 0 has written all lines
-  setup, config = method.setup, method.task.config
-  rows, count = setup.method.rows, setup.fleet.num_clients
-  whole = history.read_history(log, count, config, rows)
-  end = end_of(setup, judged, state, personal, *whole)
-  found, arrays = measurements.measure(end)
-  lines = list(found.numbers)
+  setup = method.setup
+  config = method.task.config
+  rows = setup.method.rows
+  count = setup.fleet.num_clients
+  past = history.read_history(log, count, config, rows)
+  end = end_of(setup, judged, state, personal, *past)
+  finding, arrays = measurements.measure(end)
+  lines = list(finding.numbers)
   for row in setup.labels:
     for activity, seconds in record.seconds.items():
       lines.append(Number("seconds", seconds, row, part=activity))
   about = dataclasses.replace(
-    about_end(setup, end, found.notes),
+    about_end(setup, end, finding.notes),
     rounds=config.rounds,
     notes=[*notes_on(setup, end, record)],
     hardware=console.hardware(),
@@ -360,7 +367,7 @@ def finish(
   if machine.is_first_process():
     table = numbers.frame(lines, config.seed)
     arrays = {**arrays, "exits.npz": exits(method.task, end)}
-    write_results(place, about, table, arrays)
+    write_results(method_dir, about, table, arrays)
   spent = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
   say(f"{setup.label}: {record.round} rounds done ({spent})")
 
@@ -370,11 +377,12 @@ def about_end(setup: TrainingSetup, end: End, notes: Sequence[str]) -> About:
 
   `notes` are those of the measurements.
   """
-  task, last = setup.task, end.scores[-1]
+  task = setup.task
+  at_end = end.scores[-1]
   name = task.config.methods[setup.key].name
   limits = None
-  if last.swept is not None:
-    limits = dict(zip(last.sets.names, last.chosen.threshold, strict=True))
+  if at_end.swept is not None:
+    limits = dict(zip(at_end.sets.names, at_end.chosen.threshold, strict=True))
   return About(
     methods={row.label: name for row in end.scores},
     tests=[*summary.notes(task), *notes],
@@ -384,7 +392,9 @@ def about_end(setup: TrainingSetup, end: End, notes: Sequence[str]) -> About:
 
 def notes_on(setup: TrainingSetup, end: End, record: Record) -> Iterator[str]:
   """Yields sentences on the training for a reader of the report."""
-  task, label, lines = setup.task, setup.label, end.lines
+  task = setup.task
+  label = setup.label
+  lines = end.lines
   yield from summary.origin(task)
   if setup.method.cuts(setup.fleet) is not None:
     yield CUTS.format(label)
@@ -422,7 +432,7 @@ def exits(task: Task, end: End) -> dict[str, np.ndarray]:
 
 
 def write_results(
-  place: Path,
+  method_dir: Path,
   about: About,
   table: pd.DataFrame,
   arrays: Mapping[str, Mapping[str, np.ndarray]],
@@ -434,4 +444,4 @@ def write_results(
       file = io.BytesIO()
       np.savez_compressed(file, allow_pickle=False, **content)
       contents[name] = file.getvalue()
-  workdirs.write_results(place, about, contents)
+  workdirs.write_results(method_dir, about, contents)

@@ -38,28 +38,21 @@ from splitjax.types import Client, Logits, Net, Shard, State, UserError
 
 
 class NewClient(NamedTuple):
-  """A client that took no part in the training, made by `Trained.new_client`.
-
-  Attributes:
-    net: its network; rest: the server's part for it.
-  """
+  """A client that took no part in the training, see `Trained.new_client`."""
 
   net: Net
-  rest: Net
+  rest: Net  #: the server's part for it
 
 
 class Trained(NamedTuple):
   """A trained method, returned by `load`.
 
-  Attributes:
-    config: the config of its run.
-    network: backbone, clients, standardisation.
-    method: the trained method.
-    state: the state after the last round.
-    personal: the personalised networks of each cohort's clients, arrays
-      [N, ...]; () for a checkpoint or a method that does not personalise.
-    thresholds: test set (a rho as text) -> each client's threshold by the
-      config's rule, nats; None for a checkpoint or a method without two exits.
+  `personal` has the personalised networks of each cohort's clients, arrays
+  [N, ...]; `thresholds` maps test sets (a rho as text) to each client's
+  threshold by the config's rule, nats. A checkpoint has neither.
+
+  Clients are given by number, or by name where the data name them; one that is
+  unknown is a UserError.
 
   Example:
     >>> import splitjax
@@ -76,28 +69,22 @@ class Trained(NamedTuple):
   thresholds: dict[str, list[float]] | None
 
   def number(self, client: int | str) -> int:
-    """Returns the number of a client that is given by number or name.
-
-    Raises:
-      UserError: there is no such client.
-    """
-    names, count = self.network.names, self.network.fleet.num_clients
+    """Returns the number of a client."""
+    names = self.network.names
+    count = self.network.fleet.num_clients
     if isinstance(client, str) and client in names:
       return names.index(client)
     if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
       return int(client)
-    near = ", ".join(nearest(str(client), names))
+    similar = ", ".join(nearest(str(client), names))
     raise UserError(
       f"client {client!r}: the run has {count} clients; give a number in"
-      f" 0..{count - 1}" + (f", or a name, such as {near}" if near else "")
+      f" 0..{count - 1}"
+      + (f", or a name, such as {similar}" if similar else "")
     )
 
   def client(self, n: int | str | NewClient) -> Net:
-    """Returns the network that answers for client n, personalised if it was.
-
-    Raises:
-      UserError: see `number`.
-    """
+    """Returns the network that answers for client n, personalised if it was."""
     if isinstance(n, NewClient):
       return n.net
     if self.personal:
@@ -105,11 +92,7 @@ class Trained(NamedTuple):
     return self.method.model(self.kept(n), self.state.server)
 
   def kept(self, n: int | str) -> Client:
-    """Returns what client n keeps between rounds.
-
-    Raises:
-      UserError: see `number`.
-    """
+    """Returns what client n keeps between rounds."""
     return self._of_client(self.number(n), self.state.clients)
 
   def server(self, n: int | str | NewClient) -> Net:
@@ -144,8 +127,7 @@ class Trained(NamedTuple):
       A client for `predict`, `export` and `embeddings`, in the place of n.
 
     Raises:
-      UserError: the inputs or the depth do not fit, or there is nothing that a
-        new client could begin with.
+      UserError: inputs or depth do not fit, or clients have nothing in common.
 
     Example:
       >>> import splitjax
@@ -159,7 +141,8 @@ class Trained(NamedTuple):
       (3,)
     """
     image = self._fitting(image)
-    method, server = self.method, self.state.server
+    method = self.method
+    server = self.state.server
     classes = self.network.backbone.classes
     if len(label) != len(image) or not np.isin(label, range(classes)).all():
       raise UserError(f"label: give {len(image)} numbers below {classes}")
@@ -181,7 +164,8 @@ class Trained(NamedTuple):
 
   def _beginner(self, depth: int) -> Client:
     """Makes a client that begins now: with what is common, as it is now."""
-    method, backbone = self.method, self.network.backbone
+    method = self.method
+    backbone = self.network.backbone
     common = self.state.server.common
     # What clients do not share begins as it did before the first round, but
     # random even in a pretrained network, whose file only training reads.
@@ -194,8 +178,9 @@ class Trained(NamedTuple):
       params=part.params | joined.params, stats=part.stats | joined.stats
     )
     client = method.first_client(net, self.network.fleet.num_clients)
-    kept, whole = jax.tree.leaves(client.net), jax.tree.leaves(part)
-    alone = len(kept) == len(whole) and not jax.tree.leaves(common)
+    snapshot = jax.tree.leaves(client.net)
+    all_leaves = jax.tree.leaves(part)
+    alone = len(snapshot) == len(all_leaves) and not jax.tree.leaves(common)
     if method.pick or alone:
       raise UserError(
         f"{type(method).__name__} has no network in common that a new client"
@@ -207,12 +192,14 @@ class Trained(NamedTuple):
     self, number: int, image: np.ndarray, label: np.ndarray, epochs: int = 1
   ) -> Samples:
     """Makes the data of a client that holds the given samples alone."""
-    net, method = self.network, self.method
+    net = self.network
+    method = self.method
     plan = feed.plan(
       [len(label)], self.config.batch_size, epochs, net.mean, net.std
     )
     counts = np.bincount(label, minlength=net.backbone.classes)
-    group, cuts = method.group(counts[None]), method.cuts(net.fleet)
+    group = method.group(counts[None])
+    cuts = method.cuts(net.fleet)
     if cuts is not None:
       group = np.searchsorted(net.backbone.cuts, cuts[[number]])
     rows = jnp.arange(len(label))
@@ -241,7 +228,7 @@ class Trained(NamedTuple):
     classify each input, and the most confident path answers.
 
     Args:
-      n: the client's number, or its name where the data name the clients.
+      n: the client.
       image: inputs [B, ...], images as uint8 [B, H, W, c]; other widths and
         byte orders of numbers are cast as those of training samples were.
       threshold: e_n, nats: the exit answers iff its entropy is below it.
@@ -251,8 +238,8 @@ class Trained(NamedTuple):
       class [B] int32 and offloaded [B] bool.
 
     Raises:
-      UserError: the inputs have another dtype or shape, the threshold is no
-        number, or see `client`.
+      UserError: the inputs have another dtype or shape, or the threshold is no
+        number.
     """
     image = self._fitting(image)
     answers = self.method.answers
@@ -274,15 +261,7 @@ class Trained(NamedTuple):
     program maps inputs [B, ...], as `predict` takes them, and a threshold,
     float32 [], to what `predict` returns, for any B, on CPU, CUDA and TPU.
 
-    Args:
-      n: the client's number, or its name where the data name the clients.
-      path: the file; an existing one is replaced.
-
-    Returns:
-      The path.
-
-    Raises:
-      UserError: see `client`.
+    An existing file is replaced.
 
     Example:
       >>> import jax.export
@@ -296,7 +275,8 @@ class Trained(NamedTuple):
       >>> label.shape
       (3,)
     """
-    shape, dtype = self.network.backbone.shape, jnp.dtype(self.network.dtype)
+    shape = self.network.backbone.shape
+    dtype = jnp.dtype(self.network.dtype)
     # Each batch size is compiled when the program first meets it.
     sizes = jax.export.symbolic_shape(f"b, {', '.join(map(str, shape))}")
     lower = jax.export.export(
@@ -312,11 +292,8 @@ class Trained(NamedTuple):
   def embeddings(self, n: int | str | NewClient, image: np.ndarray) -> Array:
     """Returns the input z_S of the server's head for inputs at client n.
 
-    Inputs are as in `predict`, the result is [B, D] float32.
-
-    Raises:
-      UserError: clients hold the whole network, so there is no server; or see
-        `predict`.
+    Inputs are as in `predict`, the result is [B, D] float32. Raises UserError
+    if clients hold the whole network, so that there is no server.
     """
     if self.method.uncut:
       raise UserError(
@@ -325,8 +302,9 @@ class Trained(NamedTuple):
       )
     image = self._fitting(image)
     x = self._standardised(jnp.asarray(image))
-    net, rest = self.client(n), self.server(n)
-    return embedding(self.network.backbone, net, rest, x)
+    net = self.client(n)
+    server_part = self.server(n)
+    return embedding(self.network.backbone, net, server_part, x)
 
   @property
   def _fleet(self) -> Fleet:
@@ -344,8 +322,10 @@ class Trained(NamedTuple):
     self, n: int | str | NewClient
   ) -> Callable[..., tuple[Array, Array]]:
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
-    method, answers = self.method, self.method.answers
-    net, rest = self.client(n), self.server(n)
+    method = self.method
+    answers = self.method.answers
+    net = self.client(n)
+    server_part = self.server(n)
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
@@ -356,7 +336,7 @@ class Trained(NamedTuple):
         )
         logits = Logits(path, path)
       else:
-        logits = method.predict(net, rest, x)
+        logits = method.predict(net, server_part, x)
       both = exits.to_exits(logits)
       if len(answers) == 1:
         away = jnp.full(both.client.shape, answers == ("server",))
@@ -408,33 +388,35 @@ def load(
   if config is not None:
     loading.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  place, about = workdirs.folder(workdir, key), None
+  method_dir = workdirs.folder(workdir, key)
+  about = None
   if key in settings.methods and round is None:
     about = workdirs.read_about(workdir, key)
   if about is None and (round is None or key not in settings.methods):
-    done = ", ".join(workdirs.finished(workdir)) or "none"
-    raise UserError(
-      f"{workdir} holds no finished method {key!r} (finished: {done})"
-    )
+    finished = ", ".join(workdirs.finished(workdir)) or "none"
+    text = f"holds no finished method {key!r} (finished: {finished})"
+    raise UserError(f"{workdir} {text}")
   network = make_network(from_scratch(settings), facts)
   method = make_method(settings, network.backbone, key)
   fleet = own_fleet(method, network)
 
-  def shapes(places):  # of a state that was saved from any devices
-    return on_first_device(abstract_state(method, network, places))
+  def shapes(widths):  # of a state that was saved from any devices
+    return on_first_device(abstract_state(method, network, widths))
 
-  def personal(places):
-    return personal_shapes(method, shapes(places), places)
+  def personal(widths):
+    return personal_shapes(method, shapes(widths), widths)
 
-  steps = storage.steps_of(place)
+  steps = storage.steps_of(method_dir)
   number = about.rounds if about else round
   if number not in steps:
     raise UserError(
-      f"{place} holds no checkpoint after round {number} (there are: {steps})"
+      f"{method_dir} holds no checkpoint after round {number} (there are:"
+      f" {steps})"
     )
-  path = place / workdirs.CHECKPOINTS / str(number)
-  kept = storage.read(path, shapes, personal if about else None)
-  nets, state = kept.personal, kept.state
+  path = method_dir / workdirs.CHECKPOINTS / str(number)
+  snapshot = storage.read(path, shapes, personal if about else None)
+  nets = snapshot.personal
+  state = snapshot.state
   return Trained(
     config=settings,
     network=network,

@@ -20,7 +20,7 @@ from typing import Any
 
 from splitjax.config.config import Config
 from splitjax.experiment import disk
-from splitjax.experiment.disk import Damaged
+from splitjax.experiment.disk import Damaged, Json
 from splitjax.types import UserError
 
 CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
@@ -67,7 +67,7 @@ def seeds_of(workdir: Path) -> list[Path]:
 # What a run is.
 
 
-def _read(path: Path, entries: str) -> dict[str, Any] | None:
+def _read(path: Path, entries: str) -> Json | None:
   """Reads a sealed file with some entries; None if it is not there."""
   tree = disk.read_sealed(path, "restore it, or choose another folder")
   if tree is not None and not set(entries.split()) <= tree.keys():
@@ -75,7 +75,7 @@ def _read(path: Path, entries: str) -> dict[str, Any] | None:
   return tree
 
 
-def read_run(workdir: Path) -> dict[str, Any]:
+def read_run(workdir: Path) -> Json:
   """Reads config.json: the config, and facts of the data.
 
   Raises Unfinished if there is none, and UserError if it is damaged.
@@ -87,7 +87,7 @@ def read_run(workdir: Path) -> dict[str, Any]:
   return run
 
 
-def read_known(workdir: Path) -> dict[str, Any]:
+def read_known(workdir: Path) -> Json:
   """Reads config.json; raises UserError for a name that is not registered."""
   run = read_run(workdir)
   try:
@@ -100,7 +100,7 @@ def read_known(workdir: Path) -> dict[str, Any]:
   return run
 
 
-def read_config(workdir: Path) -> tuple[Config, dict[str, Any]]:
+def read_config(workdir: Path) -> tuple[Config, Json]:
   """Returns the config of a single run, and the facts of its data."""
   run = read_known(workdir)
   if run["config"]["seed"] == SEEDS:
@@ -109,7 +109,7 @@ def read_config(workdir: Path) -> tuple[Config, dict[str, Any]]:
   return Config.from_dict(run["config"]), run["data"]
 
 
-def read_grid(workdir: Path) -> dict[str, Any]:
+def read_grid(workdir: Path) -> Json:
   """Reads grid.json: title, fields, seeds, and cells with name and values."""
   grid = _read(workdir / GRID, "title fields seeds cells")
   if grid is None:
@@ -151,30 +151,30 @@ class About:
 
 
 def write_results(
-  place: Path, about: About, contents: Mapping[str, bytes]
+  method_dir: Path, about: About, contents: Mapping[str, bytes]
 ) -> None:
   """Writes a method's results to its folder; about.json makes them valid.
 
   Files of earlier results that have no content now are deleted.
   """
-  reopen(place)
-  for name in disk.names(place):
+  reopen(method_dir)
+  for name in disk.names(method_dir):
     if name.endswith(".npz") and name not in contents:
-      (place / name).unlink()
+      (method_dir / name).unlink()
   for name, content in contents.items():
-    disk.write(place / name, content)
+    disk.write(method_dir / name, content)
   digests = {name: disk.digest(content) for name, content in contents.items()}
-  log = disk.read(place / ROUNDS)
+  log = disk.read(method_dir / ROUNDS)
   if log is not None:
     digests[ROUNDS] = disk.digest(log)
   about = dataclasses.replace(about, files=digests)
-  disk.write_sealed(place / ABOUT, dataclasses.asdict(about))
+  disk.write_sealed(method_dir / ABOUT, dataclasses.asdict(about))
 
 
-def reopen(place: Path) -> None:
+def reopen(method_dir: Path) -> None:
   """Makes a method's results invalid, before it is trained or scored again."""
-  with disk.explained("written", place):
-    (place / ABOUT).unlink(missing_ok=True)
+  with disk.explained("written", method_dir):
+    (method_dir / ABOUT).unlink(missing_ok=True)
 
 
 def read_about(workdir: Path, key: str) -> About | None:
@@ -182,14 +182,15 @@ def read_about(workdir: Path, key: str) -> About | None:
 
   Raises Damaged if a file that decides a number is not what was written.
   """
-  place, remedy = folder(workdir, key), "train again, which makes it anew"
-  body = disk.read_sealed(place / ABOUT, remedy)
+  method_dir = folder(workdir, key)
+  remedy = "train again, which makes it anew"
+  body = disk.read_sealed(method_dir / ABOUT, remedy)
   if body is None:
     return None
   about = About(**body)
   for name, written in about.files.items():
-    if disk.digest(disk.read(place / name) or b"") != written:
-      raise Damaged(f"{place / name} is not what was written: {remedy}")
+    if disk.digest(disk.read(method_dir / name) or b"") != written:
+      raise Damaged(f"{method_dir / name} is not what was written: {remedy}")
   return about
 
 
@@ -212,20 +213,21 @@ def comparable(
   runs, then the most rounds: a method, or rounds, that are being added wait
   until enough seeds have them. Both are [] if no method is finished.
   """
-  done: dict[int, dict[Path, list[str]]] = {}
+  by_rounds: dict[int, dict[Path, list[str]]] = {}
   for run in runs:
     for key in finished(run, into):
       about = read_about(run / into, key)
       assert about is not None
-      done.setdefault(about.rounds, {}).setdefault(run, []).append(key)
+      by_rounds.setdefault(about.rounds, {}).setdefault(run, []).append(key)
   chosen: tuple[list[Path], list[str]] = [], []
   largest = 0, 0, 0
-  for rounds, by_run in done.items():
+  for rounds, by_run in by_rounds.items():
     for keys in by_run.values():
       having = [run for run in by_run if set(keys) <= set(by_run[run])]
       size = len(keys) * len(having), len(having), rounds
       if size > largest:
-        chosen, largest = (having, keys), size
+        chosen = (having, keys)
+        largest = size
   return chosen
 
 

@@ -16,7 +16,7 @@ from splitjax.experiment import console
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
   now = [0.0]
   monkeypatch.setattr(time, "monotonic", lambda: now[0])
-  rounds = experiment.Progress("harmony", 10, done=4)
+  rounds = experiment.Progress("harmony", 10, 4)
   now[0] = 2.0
   rounds.round(5, {"loss": {"client": 2.0}})
   accuracy = {"own": {"0.0": 0.5, "0.4": 0.4, "0.8": 0.25}}
