@@ -46,21 +46,21 @@ def sizes(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
   _, cuts, shape, classes, *_ = ROWS[name]
   depths = splitjax.split_depths(name, shape, classes, depths=cuts)
   sides = {side: [d[side] for d in depths] for side in ("phi", "h", "theta")}
-  whole = depths[0]["phi"] + depths[0]["theta"]
-  return whole, {k: (min(v), max(v)) for k, v in sides.items()}
+  total = depths[0]["phi"] + depths[0]["theta"]
+  return total, {k: (min(v), max(v)) for k, v in sides.items()}
 
 
 def lines(name: str) -> list[str]:
   """A row as text: each size beside the paper's, and where they differ."""
   title, _, _, _, *printed = ROWS[name]
-  whole, sides = sizes(name)
+  total, sides = sizes(name)
   out: list[str] = []
   for (side, pair), theirs in zip(sides.items(), printed, strict=True):
     for word, size, paper in zip(("min", "max"), pair, theirs, strict=True):
       verdict = "" if abs(1000 * paper - size) <= 50 else "  (differs)"
       cells = f"{size:,}", f"{size / 1000:.2f}", f"{paper:.1f}{verdict}"
       out.append(_LINE.format("" if out else title, f"|{side}|", word, *cells))
-  return [*out, _LINE.format("", "whole", "", f"{whole:,}", "", "").rstrip()]
+  return [*out, _LINE.format("", "whole", "", f"{total:,}", "", "").rstrip()]
 
 
 def main() -> None:

@@ -293,8 +293,8 @@ def table4(text: str) -> Config:
   """
   case = case_of(text)
   if case.data not in HEADS:
-    known = ", ".join(HEADS)
-    raise UserError(f"--config=FILE:{text}: superclasses are known of {known}")
+    sets = ", ".join(HEADS)
+    raise UserError(f"--config=FILE:{text}: superclasses are known of {sets}")
   c = _begin(text, "Tables 4 and 9", case, "table4")
   unequal = "by_superclass" in text.split(",")
   methods = _rows(case, "sfl")
@@ -345,8 +345,8 @@ def figure5(text: str) -> Config:
   c = _begin(text, what, case, "figure5")
   names = ["sfl", "hydra"] + ["hydra_long"] * (not reverse)
   _compare(c, text, _rows(case, *names), ("reverse",))
-  other = "cyclic_reverse" if reverse else "random"
-  return _vary(c, _orders(c, text, case, "cyclic", other))
+  second = "cyclic_reverse" if reverse else "random"
+  return _vary(c, _orders(c, text, case, "cyclic", second))
 
 
 def figure19(text: str) -> Config:
@@ -425,20 +425,20 @@ def _printed(entry: str, case: Case) -> str:
 def _rows(case: Case, *names: str) -> Methods:
   """Returns methods of the paper's tables, labelled as there: key -> method."""
   short, long = MODELS[case.model].heads
-  known = {
+  schemes = {
     "sfl": method("splitfed_v2", "SFL"),
     "splitfed_v1": method("splitfed_v1", "SplitFedV1/FL", mean="uniform"),
     "hydra": method("hydra", "SFL+Hydra", second_cut=short),
     "hydra_long": method("hydra", "SFL+Hydra, long heads", second_cut=long),
   }
-  return {name: known[name] for name in names}
+  return {name: schemes[name] for name in names}
 
 
 def _compare(
   c: Config, text: str, methods: Methods, also: Iterable[str] = ()
 ) -> None:
   """Calls `settings.compare`; `text` may also have the words of this file."""
-  words = ["code", *(word for known in WORDS.values() for word in known)]
+  words = ["code", *MODELS, *SETS, *SPLITS, *CUTS]
   settings.compare(c, text, methods, [*words, *also])
 
 

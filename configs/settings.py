@@ -47,8 +47,8 @@ class Entries:
     """Makes the config of ENTRY,WORD,WORD; the entry gets "WORD,WORD"."""
     name, _, words = text.partition(",")
     if name not in self.makers:
-      known = ", ".join(self.makers)
-      raise UserError(f"--config=FILE:{text}: {name!r} is none of {known}")
+      choices = ", ".join(self.makers)
+      raise UserError(f"--config=FILE:{text}: {name!r} is none of {choices}")
     return self.makers[name](words)
 
 
@@ -80,8 +80,8 @@ def compare(
   words = [word for word in text.split(",") if word]
   for word in words:
     if word not in (*scales, *also, *methods):
-      known = ", ".join([*scales, *also, *methods])
-      raise UserError(f"--config=FILE:{text}: {word!r} is none of {known}")
+      choices = ", ".join([*scales, *also, *methods])
+      raise UserError(f"--config=FILE:{text}: {word!r} is none of {choices}")
   keys = [key for key in methods if key in words] or list(methods)
   splitjax.compare(c, {key: methods[key] for key in keys})
   c.headline = next((key for key in HEADLINES if key in keys), "")
@@ -109,8 +109,8 @@ def pick(text: str, names: Iterable[str], usual: str) -> str:
   """
   words = [word for word in text.split(",") if word in names]
   if len(words) > 1:
-    known = ", ".join(names)
-    raise UserError(f"--config=FILE:{text}: name one of {known}")
+    choices = ", ".join(names)
+    raise UserError(f"--config=FILE:{text}: name one of {choices}")
   return words[0] if words else usual
 
 
@@ -127,7 +127,7 @@ def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> Methods:
   """
   inner = {"inner_lr": inner_lr, "inner_steps": inner_steps}
   tuned = {"finetune": True, **inner}
-  known = {
+  schemes = {
     "splitfed": method("splitfed_v1", "SplitFed"),
     "multi_exit": method("multi_exit", "Multi-exit SFL"),
     "multi_exit_ft": method("multi_exit", "Multi-exit SFL", **tuned),
@@ -135,7 +135,7 @@ def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> Methods:
     "splitgp_02": method("splitgp", "SplitGP λ=0.2", lam=0.2, **tuned),
     "harmony": method("harmony", "HARMONY", **inner),
   }
-  return {name: known[name] for name in names}
+  return {name: schemes[name] for name in names}
 
 
 def baselines() -> Methods:

@@ -147,8 +147,8 @@ def read_flags(
   values = copy.deepcopy(FLAGS)
   try:
     words = values.read_flags_from_files(argv, force_gnu=False)
-    rest, overridden = split(words)
-    runs = values(rest)[1:]
+    arguments, overridden = split(words)
+    runs = values(arguments)[1:]
     if values.data_dir is not None:
       overridden["data.dir"] = Text(values.data_dir)
     return values, runs, overridden
@@ -160,26 +160,26 @@ def read_flags(
     hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
     raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
   except flags.Error as error:
-    last = [line for line in str(error).splitlines() if line.strip()][-1]
-    text = last.strip().removeprefix("flag ")
+    *_, text = str(error).strip().splitlines()
+    text = text.strip().removeprefix("flag ")
     text = text.replace("ERROR:: Unable", "--flagfile: unable")
     raise UserError(text) from None
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
-  """Takes --config.FIELD=VALUE out of the arguments -> the rest, the fields.
+  """Takes --config.FIELD=VALUE out of the arguments -> the others, the fields.
 
   --config.FIELD VALUE does the same; --config.FIELD alone is True, and
   --noconfig.FIELD False. If a field is given twice, the last value counts.
   """
-  rest: list[str] = []
+  arguments: list[str] = []
   overridden: dict[str, Text] = {}
   words = list(argv)
   while words and words[0] != "--":
     word = words.pop(0)
     flag = re.fullmatch(r"--?(no)?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
     if flag is None:
-      rest.append(word)
+      arguments.append(word)
       continue
     negated, path, text = flag.groups()
     if text is None:
@@ -188,7 +188,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
       if not negated and words and not re.match(r"--?[a-z]", words[0]):
         text = words.pop(0)
     overridden[path] = Text(text)
-  return rest + words, overridden
+  return arguments + words, overridden
 
 
 def check_flags(

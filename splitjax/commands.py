@@ -69,25 +69,22 @@ def launch(command: Command) -> int:
 
 
 def fail(error: Exception) -> int:
-  """Prints an error as one line; returns the exit status."""
-  print(f"error: {one_line(error)}", file=sys.stderr)
-  return 2
+  """Prints an error as one line; returns the exit status.
 
-
-def one_line(error: Exception) -> str:
-  """Formats an error as one line.
-
-  For a UserError or an OSError the line has only the message. If the device's
-  memory is full, the line names a remedy. For any other error it has the type,
-  the message and the place in the code.
+  The line has the message of a UserError or an OSError, such as a full disk. If
+  the device's memory is full, it names a remedy. For any other error it has the
+  type, the message and the place in the code.
   """
-  if isinstance(error, UserError | OSError):  # such as a full disk
-    return printable(error)
-  if "RESOURCE_EXHAUSTED" in str(error):
+  if isinstance(error, UserError | OSError):
+    text = printable(error)
+  elif "RESOURCE_EXHAUSTED" in str(error):
     reason = str(error).partition("\n")[0]
     remedy = "--config.system.clients_per_chunk or --config.eval.batch_size"
-    return f"the device's memory is full ({reason}): lower {remedy}"
-  return blame(error)
+    text = f"the device's memory is full ({reason}): lower {remedy}"
+  else:
+    text = blame(error)
+  print(f"error: {text}", file=sys.stderr)
+  return 2
 
 
 def _stopped(stopped: Stopped) -> int:

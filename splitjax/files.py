@@ -74,24 +74,12 @@ _LIBRARIES = (
 """Prefixes of the file names of code that is not the user's."""
 
 
-def unbound(factory: Callable) -> Callable:
-  """Unwraps functools.partial and returns the function."""
-  while isinstance(factory, functools.partial):
-    factory = factory.func
-  return factory
-
-
 def is_own(factory: Callable) -> bool:
   """Checks if a registered function is a user's, not one of splitjax."""
-  module = getattr(unbound(factory), "__module__", None) or ""
+  while isinstance(factory, functools.partial):
+    factory = factory.func
+  module = getattr(factory, "__module__", None) or ""
   return not module.startswith("splitjax.")
-
-
-def own_place(error: BaseException) -> str:
-  """Returns the last file and line of user code in a traceback; "" if none."""
-  frames = traceback.extract_tb(error.__traceback__)
-  own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
-  return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def blame(error: BaseException) -> str:
@@ -100,9 +88,11 @@ def blame(error: BaseException) -> str:
   File and line are taken from the last frame of user code in the traceback, or
   from its last frame if it has none of user code.
   """
-  last = traceback.extract_tb(error.__traceback__)[-1]
-  place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
-  return f"{reason(error)} ({place}); --debug shows the whole traceback"
+  frames = traceback.extract_tb(error.__traceback__)
+  users = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
+  frame = (users or frames)[-1]
+  line = f"{Path(frame.filename).name}, line {frame.lineno}"
+  return f"{reason(error)} ({line}); --debug shows the whole traceback"
 
 
 class Locked(Exception):
@@ -166,13 +156,13 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
   A link at the file's name is replaced, not followed.
   """
-  beside = path.with_name(path.name + ".partial")
-  beside.unlink(missing_ok=True)  # of a killed process, or somebody's link
-  with beside.open("xb") as file:
+  partial = path.with_name(path.name + ".partial")
+  partial.unlink(missing_ok=True)  # of a killed process, or somebody's link
+  with partial.open("xb") as file:
     write(file)
     file.flush()
     os.fsync(file.fileno())  # atomic also if the power fails
-  beside.replace(path)
+  partial.replace(path)
 
 
 def write_arrays(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
@@ -201,7 +191,8 @@ def read_arrays(
   """
   import numpy as np
 
-  arrays, key = dict[str, np.ndarray](), ""
+  arrays: dict[str, np.ndarray] = {}
+  key = ""
   with path.open("rb") as raw:
     try:
       file = np.load(raw, allow_pickle=False)
@@ -211,8 +202,8 @@ def read_arrays(
         if not isinstance(arrays[key], np.ndarray):
           raise TypeError
     except Exception as error:  # the libraries' errors share no base class
-      place = f": look at {printable(key)}" if key else ""
-      raise ValueError(f"no whole .npz file of plain arrays{place}") from error
+      array = f": look at {printable(key)}" if key else ""
+      raise ValueError(f"no whole .npz file of plain arrays{array}") from error
   return arrays
 
 

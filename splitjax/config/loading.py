@@ -24,8 +24,8 @@ CONFIGS = (PACKAGE if INSTALLED else PACKAGE.parent) / "configs"
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
   files = sorted(CONFIGS.glob("[a-z]*.py"))
-  made = re.compile(r"^(def )?get_config\b", re.MULTILINE)
-  return [p.stem for p in files if made.search(p.read_text("utf-8"))]
+  makes = re.compile(r"^(def )?get_config\b", re.MULTILINE)
+  return [p.stem for p in files if makes.search(p.read_text("utf-8"))]
 
 
 def load(text: str) -> Config:

@@ -116,8 +116,9 @@ class Slot(typing.NamedTuple):
       return present
     if self.hint is Spec:
       # The same name again keeps its options.
-      same = isinstance(present, Spec) and value == present.name
-      return present if same else Spec.of(self.registry, value, path)
+      if isinstance(present, Spec) and value == present.name:
+        return present
+      return Spec.of(self.registry, value, path)
     if self.keyed:
       return keyed(self.registry, value, path, present or {})
     if typing.get_origin(self.hint) is dict:  # the sweep
@@ -208,26 +209,26 @@ def assign(config: FieldGroup, values: Mapping[str, Any]) -> None:
       raise NoSuchField(unknown_field(path))
 
 
-def value_of(config: FieldGroup, path: str, whole: str = "") -> Any:
+def value_of(config: FieldGroup, path: str, field: str = "") -> Any:
   """Returns the value at a dotted path; "" is the config itself.
 
   Raises:
     UserError: there is no such field, or it has no such key; the line begins
-      with `whole`, if the path is a part of it.
+      with `field`, if the path is a part of it.
   """
   holder: Any = config
   words = path.split(".") if path else []
   for number, word in enumerate(words):
     if isinstance(holder, dict) and word not in holder:
-      field = ".".join(words[:number])
-      text = unknown(whole or path, word, holder, "key")
-      raise UserError(f"{text}; to add it, name it first: --config.{field}=...")
+      text = unknown(field or path, word, holder, "key")
+      remedy = f"--config.{'.'.join(words[:number])}=..."
+      raise UserError(f"{text}; to add it, name it first: {remedy}")
     if isinstance(holder, dict):
       holder = holder[word]
     elif isinstance(holder, Spec) or word in slots(type(holder)):
       holder = getattr(holder, word)
     else:
-      raise NoSuchField(unknown_field(whole or path))
+      raise NoSuchField(unknown_field(field or path))
   return holder
 
 
