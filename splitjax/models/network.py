@@ -434,11 +434,9 @@ def inject(
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
   Blocks before the entry are not run. Under a `vmap` over depths they are, but
-  the features replace their output, so they get no gradient. `train`, `real`
-  and `key` are as in `run`.
-
-  `server` has the blocks after the shallowest entry; `entries` maps cut depths
-  to features [B, ...]; `depth` [] int32, one of its keys, is the cut to enter.
+  the features replace their output, so they get no gradient. `server` has the
+  blocks after the shallowest entry; `entries` maps cut depths to features
+  [B, ...]; `depth` [] int32, one of its keys, is the cut to enter.
 
   Returns:
     The embedding [B, D]; the running statistics, unchanged in bypassed blocks;

@@ -28,36 +28,27 @@ class Case(NamedTuple):
 
 
 CASES = {
-  "mlp": Case("mlp", (7,), {"width": 9}),
-  "cnn1d": Case("cnn1d", (40, 3), {"depths": (1, 2, 3), "width": 1 / 8}),
-  "cnn4": Case("cnn4", (28, 28, 1), {"width": 1 / 8}),
-  "cnn8": Case("cnn8", (28, 28, 1), {"width": 1 / 8}),
-  "vgg11": Case("vgg11", (32, 32, 3), {"width": 1 / 8}),
-  "resnet18": Case(
-    "resnet18",
-    (40, 36, 3),
-    {"width": 1 / 8, "depths": (2, 3, 5), "stages": (2, 1, 1, 1)},
-  ),
-  "resnet50": Case(
-    "resnet50",
-    (33, 32, 3),
-    {"width": 1 / 8, "depths": (1, 2, 3), "stages": (2, 1, 1, 1)},
-  ),
-  "resnet101": Case(
-    "resnet101",
-    (40, 33, 3),
-    {"width": 1 / 8, "depths": (2, 3), "stages": (1, 1, 2, 1)},
-  ),
-  "mobilenet_v1": Case(
-    "mobilenet_v1",
-    (32, 32, 3),
-    {"width": 1 / 8, "depths": (2, 5), "repeats": (1, 2, 1, 1, 1)},
-  ),
-  "mobilenet_v2": Case(
-    "mobilenet_v2",
-    (32, 32, 3),
-    {"width": 1 / 8, "depths": (1, 4), "repeats": (1, 2, 1, 1, 1, 1, 1)},
-  ),
+  name: Case(name, shape, {"width": 1 / 8, **options})
+  for name, shape, options in (
+    ("mlp", (7,), {"width": 9}),
+    ("cnn1d", (40, 3), {"depths": (1, 2, 3)}),
+    ("cnn4", (28, 28, 1), {}),
+    ("cnn8", (28, 28, 1), {}),
+    ("vgg11", (32, 32, 3), {}),
+    ("resnet18", (40, 36, 3), {"depths": (2, 3, 5), "stages": (2, 1, 1, 1)}),
+    ("resnet50", (33, 32, 3), {"depths": (1, 2, 3), "stages": (2, 1, 1, 1)}),
+    ("resnet101", (40, 33, 3), {"depths": (2, 3), "stages": (1, 1, 2, 1)}),
+    (
+      "mobilenet_v1",
+      (32, 32, 3),
+      {"depths": (2, 5), "repeats": (1, 2, 1, 1, 1)},
+    ),
+    (
+      "mobilenet_v2",
+      (32, 32, 3),
+      {"depths": (1, 4), "repeats": (1, 2, 1, 1, 1, 1, 1)},
+    ),
+  )
 }
 
 
