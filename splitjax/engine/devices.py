@@ -24,10 +24,8 @@ AXIS = "clients"
 """The mesh's one axis."""
 
 DIVIDED = PartitionSpec(AXIS)
-"""Spec of arrays that have a client axis, [N, ...]."""
-
 COPIED = PartitionSpec()
-"""Spec of everything else."""
+"""Specs of arrays that have a client axis, [N, ...], and of everything else."""
 
 
 def quick_options() -> dict[str, bool] | None:
@@ -39,14 +37,15 @@ def quick_options() -> dict[str, bool] | None:
   on_cpu = target.current().platform == "cpu"
   if not on_cpu or NO_UNROLLING not in os.environ.get("XLA_FLAGS", ""):
     return None
-  return dict(OLDER_EMITTERS) if _has_older_emitters() else None
+  options = tuple(OLDER_EMITTERS.items())
+  return dict(options) if _accepted(options) else None
 
 
 @functools.cache
-def _has_older_emitters() -> bool:
-  """Tells whether this version of XLA has them."""
+def _accepted(options: tuple[tuple[str, bool], ...]) -> bool:
+  """Tells whether this version of XLA has the compiler options."""
   try:
-    jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
+    jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
     return False
   return True

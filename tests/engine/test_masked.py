@@ -1,11 +1,10 @@
 """Clients with non-finite updates are masked, without effect on others."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import runs
 import tiny
 from marks import slow
 from worlds import distance, divided, networks, planned, same_bits, world
@@ -15,7 +14,7 @@ from splitjax.engine.visit import SMALL, finite
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.parameters import pytree
-from splitjax.types import Net, UserError
+from splitjax.types import Net
 
 BAD = {1: jnp.nan, 4: jnp.inf}
 """Client number -> what is added to its parameters."""
@@ -171,40 +170,6 @@ def test_one_bad_number_is_enough():
   assert all(np.isfinite(x).all() for x in leaves)
 
 
-def diverging(on_nan):
-  """A run whose updates are infinite from the first step on."""
-  c = tiny.tiny(splitgp="splitgp")
-  c.optimizer.lr, c.on_nan = 1e38, on_nan
-  return tiny.resolved(c)
-
-
-@pytest.mark.slow
-def test_a_run_reports_masked_clients(tmp_path):
-  results = experiment.run(diverging("mask"), tmp_path)
-  lines = (tmp_path / "methods/splitgp/rounds.jsonl").read_text().splitlines()
-  for line in map(json.loads, lines):
-    assert line["masked"] == list(range(6))
-    assert set(line["loss"].values()) == {None}
-    assert line["wire"]["up/prefix"] > 0
-  assert results.rows
-  about = json.loads((tmp_path / "methods/splitgp/about.json").read_text())
-  told, summary = (n for n in about["notes"] if n.startswith("splitgp"))
-  everyone = "updates of clients 0, 1, 2, 3, 4, 5 were not finite"
-  assert everyone in told and "optimizer.clip, may help" in told
-  assert everyone in summary and "in 2 rounds, first in round 1" in summary
-
-
-@pytest.mark.slow
-def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
-  with pytest.raises(UserError) as caught:
-    experiment.run(diverging("stop"), tmp_path)
-  message = str(caught.value)
-  for word in ("round 1 ", "0, 1, 2", "optimizer.lr", "clip", "on_nan=mask"):
-    assert word in message
-  assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
-  assert not (tmp_path / "methods/splitgp/rounds.jsonl").exists()
-
-
 @pytest.mark.parametrize(
   ("name", "options"),
   [
@@ -226,6 +191,16 @@ def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
   nets = networks(made, state)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(nets))
   assert not world(name).round(world(name).state())[1].undone
+
+
+@pytest.mark.slow
+def test_a_run_tells_of_a_servers_step_that_was_undone(tmp_path):
+  c = tiny.tiny(only="fedavg")
+  c.mean_optimizer.name, c.mean_optimizer.lr = "fedavgm", 3e38
+  results = experiment.run(tiny.resolved(c), tmp_path / "w")
+  assert all(line["undone"] for line in runs.lines(tmp_path / "w"))
+  notes = [n for n in results.runs[0].notes if "mean_optimizer.lr" in n]
+  assert len(notes) == 1 and "round 1" in notes[0]
 
 
 def test_finite():

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
-from refusals import refused
 from worlds import assert_close, distance, networks, ordered, served, world
 
 from splitjax import trees
@@ -220,18 +219,3 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation():
 def shard_sum(counts):
   """Counts of all clients as those of one."""
   return counts.sum(axis=0, keepdims=True)
-
-
-@pytree
-class Unknown(SplitFedV2):
-  """Names a topology that there is not."""
-
-  topology = "sequental"
-
-
-def test_an_unknown_topology_is_named():
-  made = ordered("splitfed_v2")
-  plain = made.method
-  unknown = Unknown(backbone=plain.backbone, optimizer=plain.optimizer)
-  with refused("topology"):
-    made._replace(method=unknown).round(made.state())
