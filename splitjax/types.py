@@ -193,7 +193,6 @@ class UserError(ValueError):
     >>> import splitjax
     >>> c = splitjax.default()
     >>> c.rounds = 0
-    >>> splitjax.Config.from_dict(c)
     Traceback (most recent call last):
     splitjax.types.UserError: rounds=0 must be at least 1
   """

@@ -7,8 +7,9 @@ about labels, which `splitjax.evaluation.leakage` shows. Whoever opens `ledger`
 around a computation learns what it sent:
 
 >>> import jax.numpy as jnp
->>> with ledger() as sent:
-...   send_tree("down/model", {"kernel": jnp.zeros((3, 2), jnp.float32)})
+>>> from splitjax import wire
+>>> with wire.ledger() as sent:
+...   wire.send_tree("down/model", {"kernel": jnp.zeros((3, 2), jnp.float32)})
 >>> sent
 {'down/model': Array(24., dtype=float32)}
 
