@@ -90,7 +90,8 @@ class Stopwatch:
       rows[module] = [
         round(new or old, 1) for new, old in zip(pair, before, strict=True)
       ]
-    rows = {module: rows[module] for module in sorted(rows)}
+    root = SECONDS.parents[1]
+    rows = {m: rows[m] for m in sorted(rows) if (root / m).exists()}
     lines = [f"{json.dumps(m)}: {json.dumps(pair)}" for m, pair in rows.items()]
     SECONDS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
