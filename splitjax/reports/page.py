@@ -31,14 +31,6 @@ FIRST = ("accuracy", "offload", "bytes_per_round")
 """Metrics of the first table that other tables have beside their own."""
 
 
-class Part(NamedTuple):
-  """A table of the page, with its title and the sentences below it."""
-
-  title: str
-  table: pd.DataFrame
-  words: str = ""
-
-
 class Section(NamedTuple):
   """A table of the page.
 
@@ -100,21 +92,21 @@ def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
   return "\n\n".join(paragraphs) + "\n"
 
 
-def _parts(results: Results) -> Iterator[Part]:
-  """The tables behind the first one, empty where there are no numbers."""
+def _parts(results: Results) -> Iterator[tuple[str, pd.DataFrame, str]]:
+  """Title, table and words behind the first table; empty without numbers."""
   if set(results.axes) - {"run"}:
     accuracy = Column("accuracy", results.ends[-1])
     lines = accuracy.lines(results.means).dropna(subset="value")
     best = lines.loc[lines.groupby("row", sort=False).value.idxmax()]
     by = ["row", *results.axes]
-    yield Part(
-      "Best cell of each method",
-      tables.table(best.reset_index(drop=True), [accuracy], by),
-      "Chosen by the test labels: the best of many is high by chance, too.",
+    table = tables.table(best.reset_index(drop=True), [accuracy], by)
+    words = (
+      "Chosen by the test labels: the best of many is high by chance, too."
     )
-  yield _ahead(results)
+    yield "Best cell of each method", table, words
+  yield f"{_headline(results)} minus the others", _ahead(results), ""
   if results.axes == ["run"]:
-    yield Part("Differences between the runs", _between_runs(results))
+    yield "Differences between the runs", _between_runs(results), ""
   means = results.means.drop(columns=["paper", "paper_half"])
   for section in SECTIONS:
     sets = results.ends if section.sets == "ends" else results.ends[-1:]
@@ -122,8 +114,8 @@ def _parts(results: Results) -> Iterator[Part]:
     # What the first table shows as well is no reason for another one.
     if any(x.part or x.metric not in FIRST for x in columns):
       table = tables.table(means, columns, tables.line_names(means))
-      yield Part(section.title, table, section.words(results))
-  yield Part("Accuracy of each client", _clients(results))
+      yield section.title, table, section.words(results)
+  yield "Accuracy of each client", _clients(results), ""
 
 
 def _columns(means: pd.DataFrame, metrics: Sequence[str]) -> list[Column]:
@@ -215,23 +207,27 @@ def settings(results: Results) -> str:
   return f"<details><summary>{title}</summary>\n\n{block}\n\n</details>"
 
 
-def _ahead(results: Results) -> Part:
+def _headline(results: Results) -> str:
+  """The label of the row that the config names, or of the first row."""
+  settings = results.runs[0].settings
+  key = settings.get("headline", "")
+  label = settings.get("methods", {}).get(key, {}).get("label") or key
+  return label if label in results.rows else results.rows[0]
+
+
+def _ahead(results: Results) -> pd.DataFrame:
   """Tabulates the headline's accuracy minus that of other methods' rows.
 
   Rows of the headline's own method are left out: they differ in an option.
   """
-  settings = results.runs[0].settings
-  key = settings.get("headline", "")
-  base = settings.get("methods", {}).get(key, {}).get("label") or key
-  base = base if base in results.rows else results.rows[0]
+  base = _headline(results)
   methods = results.methods
   lines = _accuracies(results)
   alike = lines.row.map(methods).eq(methods.get(base, ""))
   lines = lines[lines.row.eq(base) | ~alike]
   apart = numbers.differences(lines, base)
   apart["value"] *= -1
-  table = _differences(results, apart, [*results.axes, "row"])
-  return Part(f"{base} minus the others", table)
+  return _differences(results, apart, [*results.axes, "row"])
 
 
 def _between_runs(results: Results) -> pd.DataFrame:

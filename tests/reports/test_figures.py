@@ -278,6 +278,8 @@ def test_lacking_numbers_are_no_figure():
   only = table[whole & (table.metric == "accuracy")]
   few = splitjax.reports.Results("t", only, results.runs)
   assert not drawn(few)
+  cells = splitjax.reports.results.gather("t", [few, few], GRID[:2])
+  assert set(drawn(cells)) == {"accuracy_over_field", "change_by_cell"}
   nothing = splitjax.reports.Results(
     "t", table.assign(value=np.nan), results.runs
   )

@@ -202,6 +202,8 @@ def _positions(results: Results) -> pd.DataFrame:
   keys = ["cell", "seed", "row", "class"]
   order = choose(results, "position", "class").set_index(keys).value
   table = choose(results, "accuracy", "class", "round")
+  if table.empty or order.empty:
+    return table.iloc[:0].assign(position=0.0)
   return table.join(order.rename("position"), on=keys).dropna(subset="position")
 
 
@@ -268,7 +270,7 @@ def draw(
 
   Args:
     results: of a run, of seeds, of a grid or of folders.
-    folder: gets the files NAME.png and NAME.pdf; it is made.
+    folder: gets the files NAME.png; it is made.
     names: keys of FIGURES.
 
   Returns:

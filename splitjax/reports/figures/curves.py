@@ -102,7 +102,10 @@ def against(
   `lines` over this column are points where a row has a single one.
   """
   details = [key for key in keys if key in numbers.DETAIL]
-  lines = means(choose(results, metric, *details), *keys)
+  lines = choose(results, metric, *details)
+  if table.empty or lines.empty:
+    return table.iloc[:0].assign(**{metric: 0.0})
+  lines = means(lines, *keys)
   column = lines.set_index(list(keys)).value.rename(metric)
   return table.join(column, on=list(keys)).dropna(subset=metric)
 
