@@ -123,6 +123,38 @@ def test_convolution_equals_the_loop(platform, on, float64):
     assert got[0].shape[1:3] == tuple(edges)
 
 
+@numeric
+@every
+def test_clients_have_kernels_of_their_own(platform, on, float64):
+  pairs = [
+    [Example(*case) for _ in range(2)]
+    for case in [
+      (DENSE[1], False),
+      (DENSE[1], False, THIN),
+      (DENSE[4], False),
+      (DEPTHWISE[1], True),
+    ]
+  ]
+  on(platform)
+
+  def all_pairs(inputs):
+    return [
+      jax.vmap(graded(pair[0].op, pair[0].weight))(*arrays)
+      for pair, arrays in zip(pairs, inputs, strict=True)
+    ]
+
+  inputs = [
+    (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in pairs
+  ]
+  results = jax.jit(all_pairs)(inputs)
+  for (a, b), (out, d_x, d_kernel) in zip(pairs, results, strict=True):
+    check(out[0], a.want[0])
+    check(out[1], b.want[0])
+    # The gradients of the first: the second's weights are others.
+    check(d_x[0], a.want[1])
+    check(d_kernel[0], a.want[2])
+
+
 def by_xla(x, kernel):
   """jax's own convolution, with jax's own gradients."""
   numbers = "NHWC", "HWIO", "NHWC"
