@@ -1,4 +1,7 @@
-"""SplitGP's local step against a second one, in plain NumPy; padding, bytes."""
+"""SplitGP's local step against a second one, in plain NumPy; padding, bytes.
+
+And a local step without the server: the client's own loss alone.
+"""
 
 import by_hand
 import jax
@@ -7,6 +10,7 @@ import pytest
 import worlds as toys
 
 from splitjax import models, wire
+from splitjax.methods import METHODS
 from splitjax.methods.fedavg import Local
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split import MultiExit, SplitGP
@@ -165,3 +169,60 @@ def upload(method):
   with wire.ledger() as sent:
     method.exchange("up", client.net)
   return sent
+
+
+# A step without the server.
+
+DECAYING = Optimizer(lr=0.1, weight_decay=0.05)
+BOTH = (
+  toys.batch(0),
+  toys.batch(1, 6, (True, False, True, True, False, True)),
+)
+
+
+@pytest.mark.parametrize(
+  ("name", "weight", "options"),
+  [
+    ("splitgp", 0.0, {}),
+    ("harmony", 0.3, {"inner_steps": 2, "client_loss_views": "both"}),
+  ],
+)
+def test_a_step_alone_is_one_in_which_the_servers_loss_weighs_nothing(
+  name, weight, options
+):
+  """Whatever gamma."""
+  net = toys.network((1, 2), batch_norm=True)
+  both, alone = (
+    METHODS[name](backbone=net, optimizer=DECAYING, gamma=gamma, **options)
+    for gamma in (1.0, weight)
+  )
+  client, server = toys.pair(net, 2, DECAYING)
+  batches, key = BOTH[-both.views :], jax.random.key(0)
+
+  def run(client, server, batches, key):
+    want, _, reported = both.step(client, server, (), batches, key)
+    with wire.ledger() as sent:
+      got, losses = alone.alone(client, (), batches, key)
+    assert sent == {} and losses.keys() == {"client"}
+    return want, reported["client"], got, losses["client"]
+
+  args = client, server, batches, key
+  want, reported, got, loss = toys.hasty(run, *args)(*args)
+  np.testing.assert_allclose(loss, reported, rtol=1e-10)
+  toys.assert_close(got.net, want.net)
+  for part in ("params", "stats"):  # running statistics are written, too
+    for block in ("block1", "block2"):
+      start = getattr(client.net, part)[block]
+      assert toys.distance(getattr(got.net, part)[block], start) > 1e-3
+
+
+def test_who_can_do_without_a_server():
+  net = toys.network((1,))
+  methods = {
+    name: make(backbone=net, optimizer=DECAYING)
+    for name, make in METHODS.items()
+  }
+  can = {name for name, method in methods.items() if method.stages()[0].alone}
+  assert (
+    can == {"harmony", "splitgp", "multi_exit", "supersfl"} & METHODS.keys()
+  )
