@@ -19,7 +19,9 @@ import difflib
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from logging import getLogger
 from pathlib import Path
 from typing import NoReturn
 
@@ -285,6 +287,10 @@ def _join(values: flags.FlagValues) -> None:
   logging.use_absl_handler()
   logging.set_verbosity(logging.WARNING)
   logging.get_absl_logger().setLevel("CRITICAL")
+  # What fails in orbax's threads fails in the run, too, which says it.
+  getLogger("asyncio").setLevel("CRITICAL")
+  if not values.debug:
+    threading.excepthook = lambda _: None
   machine.keep_compiled(values.compilation_cache)
   # Processes that share a machine must say how many CPU devices each takes.
   if values.num_processes is None or values.cpu_devices is not None:

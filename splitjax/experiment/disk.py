@@ -130,12 +130,16 @@ def explained(action: str, path: Path) -> Iterator[None]:
     raise unusable(action, path, error) from error
 
 
+def system_code(error: BaseException) -> int | None:
+  """Returns the system's number of an error; None if it is none of its own."""
+  # tensorstore's errors have the reason in their text alone.
+  texts = (code for code in REMEDIES if os.strerror(code) in str(error))
+  return getattr(error, "errno", None) or next(texts, None)
+
+
 def unusable(action: str, path: Path, error: BaseException) -> UserError:
   """Makes the error for a path that cannot be read, written or listed."""
-  # tensorstore's errors have the reason in their text alone.
-  code = getattr(error, "errno", None) or next(
-    (code for code in REMEDIES if os.strerror(code) in str(error)), None
-  )
+  code = system_code(error)
   reason = os.strerror(code) if code else files.reason(error)
   remedy = f"{REMEDIES[code]}, then " if code in REMEDIES else ""
   return UserError(

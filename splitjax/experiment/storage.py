@@ -297,7 +297,14 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
     def item(**args: Any) -> Any:
       try:
         return reader.restore(path.resolve(), ocp.args.Composite(**args))
-      except Exception as error:  # the files could be read, so they are wrong
+      except (FileNotFoundError, NotADirectoryError) as error:
+        raise Damaged(f"{path}: files are missing") from error
+      except Exception as error:  # orbax's errors share no base class
+        # What cannot be read now, for lack of memory or of descriptors, is not
+        # damaged; the files themselves could be read.
+        now = isinstance(error, OSError | MemoryError | RuntimeError)
+        if now or disk.system_code(error):
+          raise disk.unusable("read", path, error) from error
         raise Damaged(f"{path}: {type(error).__name__}") from error
 
     seal = item(record=ocp.args.JsonRestore()).record

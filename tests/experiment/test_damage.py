@@ -173,6 +173,19 @@ def test_what_cannot_be_read_is_one_line(name, runs, three, monkeypatch):
   same_run(runs / "whole", three)
 
 
+@pytest.mark.parametrize(
+  "error", [MemoryError("full"), ValueError("open: Too many open files")]
+)
+def test_what_cannot_be_restored_now_is_not_damaged(error, three, monkeypatch):
+  def fail(*args, **kwargs):
+    raise error
+
+  monkeypatch.setattr(ocp.Checkpointer, "restore", fail)
+  with refused(str(step(three, 3))):
+    experiment.run(config(), three)
+  assert step(three, 3).exists()
+
+
 LINKS = (
   "report.csv.partial",
   "config.json.partial",
