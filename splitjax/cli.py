@@ -288,7 +288,8 @@ def _join(values: flags.FlagValues) -> None:
   logging.set_verbosity(logging.WARNING)
   logging.get_absl_logger().setLevel("CRITICAL")
   # What fails in orbax's threads fails in the run, too, which says it.
-  getLogger("asyncio").setLevel("CRITICAL")
+  for library in ("asyncio", "concurrent.futures"):
+    getLogger(library).setLevel("CRITICAL")
   if not values.debug:
     threading.excepthook = lambda _: None
   machine.keep_compiled(values.compilation_cache)

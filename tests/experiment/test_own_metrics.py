@@ -142,11 +142,6 @@ def test_metrics_stand_in_the_report(run):
   assert plain <= names
 
 
-def test_metrics_have_learning_curves(run):
-  for key in OURS:
-    assert len(values(run[1], key, "own", set="0.8", round=True)) == 2
-
-
 def test_metrics_stand_in_the_log_and_the_curves(run):
   place, results = run
   log = place / "a/methods/own/rounds.jsonl"
