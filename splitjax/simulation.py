@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import trees
+from splitjax import rules, trees
 from splitjax.data import feed
 from splitjax.data.dataset import fitting, scale
 from splitjax.data.feed import BatchPlan
@@ -66,6 +66,7 @@ class Simulation(NamedTuple):
     A method with other numbers, such as a new learning rate, runs in the same
     program: `dataclasses.replace(method, lam=0.5)`.
     """
+    rules.forget_replaced()
     return round.run_round(method, state, self.shards, **self.how)
 
   @property

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, SingleDeviceSharding
 
-from splitjax import target, trees
+from splitjax import rules, target, trees
 from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
@@ -74,6 +74,7 @@ def compile_once(
     structure,
     tuple(map(_form, leaves)),
     tuple(sorted(static.items())),
+    rules.forget_replaced(),
     target.aimed_at.value,
     jax.config.read("jax_disable_most_optimizations"),
   )

@@ -4,7 +4,9 @@ import gc
 import math
 import weakref
 
+import chex
 import jax
+import optax
 import pytest
 import tiny
 from selected import timeless
@@ -53,6 +55,27 @@ def test_a_sweep_compiles_once():
     assert all(a is b for a, b in pairs)
   without = programs_of(config(optimizer__weight_decay=0.0))
   assert without[0] is not programs[0], "what is switched off has no number"
+
+
+def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
+  """A notebook's cell is edited and run again, under the same name."""
+
+  def trained(rule):
+    monkeypatch.setitem(splitjax.OPTIMIZERS, "mine", rule)
+    method = Programs(
+      experiment.make_setup(
+        experiment.build(config(optimizer__name="mine")), "own"
+      )
+    )
+    state, _ = method.round(method.begin())
+    return jax.device_get(state.server.net.params)
+
+  moved = trained(lambda momentum: optax.identity())
+  stayed = trained(lambda momentum: optax.scale(0.0))
+  again = trained(lambda momentum: optax.scale(0.0))
+  with pytest.raises(AssertionError):
+    chex.assert_trees_all_close(moved, stayed)
+  chex.assert_trees_all_equal(stayed, again)
 
 
 def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
