@@ -184,6 +184,11 @@ def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
       arguments.append(word)
       continue
     negated, path, text = flag.groups()
+    if negated and text is not None:
+      raise UserError(
+        f"{word}: takes no value; give --noconfig.{path} or"
+        f" --config.{path}=VALUE"
+      )
     if text is None:
       # As absl has it for flags: a switch alone, or a value behind a space.
       text = "False" if negated else "True"

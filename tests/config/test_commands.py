@@ -228,6 +228,8 @@ def test_a_refusal_begins_with_its_field(line):
     (f"--mode=trian {QUICK}", "--mode"),
     (f"train {QUICK} --mode=describe", "--mode=describe"),
     (f"train {QUICK} w", "splitjax"),
+    (f"describe {QUICK} --noconfig.tensorboard=True", "--noconfig.tensorboard"),
+    (f"describe {QUICK} --noconfig.tensorboard=", "--noconfig.tensorboard"),
     ("report w --config.rounds=3", "--config.rounds"),
     (f"report w {QUICK} --config.rounds=3", "--config.rounds"),
     (f"report w {QUICK} --sweep=rounds=3", "--sweep"),
