@@ -8,6 +8,7 @@ before anything is compiled.
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -235,13 +236,11 @@ class Tasks:
 
   def of(self, config: Config) -> Task:
     """Returns the task of a config; raises UserError like `build`."""
-    key = repr(config)
+    key = _text(config)
     if key not in self._built:
       task = build(config)
-      # Images in domains depend on the seed and on the partition.
-      apart = config.data.domains or config.eval.domains
       origin = task.data.name, task.test_sets.pool, task.mesh
-      identity = task.facts["digest"], *origin, key if apart else ""
+      identity = task.facts["digest"], *origin, *_domains(task)
       shared = self._shared.setdefault(identity, task)
       self._built[key] = task._replace(
         data=shared.data,
@@ -254,8 +253,24 @@ class Tasks:
   def take(self, config: Config) -> Task:
     """Returns the task of a config and removes it from the cache."""
     task = self.of(config)
-    del self._built[repr(config)]
+    del self._built[_text(config)]
     return task
+
+
+def _text(config: Config) -> str:
+  """Returns all of a config, labels included; they are part of its task."""
+  return json.dumps(config.to_dict())
+
+
+def _domains(task: Task) -> tuple[Any, ...]:
+  """Returns what decides how a task's images differ from those loaded."""
+  trained = task.config.data.domains
+  tested = task.config.eval.domains
+  if not trained and not tested:
+    return ()
+  # A training image is in the domain of the client that it is dealt to.
+  dealt = task.facts["partition"] if trained else ""
+  return trained, tested, dealt, task.config.seed
 
 
 def _devices(config: Config, network: Network) -> int | None:

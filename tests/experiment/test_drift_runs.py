@@ -71,6 +71,13 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
   assert again.pool is pools[-1] and again.image is task.image
 
 
+def test_runs_that_differ_in_a_label_are_two():
+  built = experiment.Tasks()
+  for label in ("A", "B"):
+    made = config(methods__own__label=label)
+    assert built.of(made).config.methods["own"].label == label
+
+
 def test_domains_that_no_test_set_shows_are_refused():
   with refused("eval.domains"):
     config("local", tested="contrast")
