@@ -33,7 +33,7 @@ from splitjax.experiment.programs import Programs
 from splitjax.experiment.setup import Task
 from splitjax.experiment.train import about_end, write_results
 from splitjax.experiment.workdirs import About
-from splitjax.reports import numbers
+from splitjax.reports import numbers, tensorboard
 from splitjax.reports.results import Results
 from splitjax.types import UserError
 
@@ -93,11 +93,11 @@ def evaluate_again(
 
 
 def _check_name(workdir: Path, name: str) -> None:
-  """Raises UserError for a folder that holds something else."""
-  taken = name in ("methods", workdirs.DESCRIBED) or workdirs.is_run(
-    workdir / name
-  )
-  if taken or not re.fullmatch(r"[A-Za-z0-9][\w.=-]*", name):
+  """Raises UserError for a name of something else, as of the run's files."""
+  reserved = "methods", workdirs.DESCRIBED, tensorboard.FOLDER
+  # Of the names with a dot only numbers are folders, as rho=0.5.
+  is_folder = re.fullmatch(r"[A-Za-z0-9]([\w=-]|\.(?=\d))*", name)
+  if not is_folder or name in reserved or workdirs.is_run(workdir / name):
     raise UserError(
       f"--evaluation={name!r} must be a new folder's name, such as far_clients"
     )

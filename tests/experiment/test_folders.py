@@ -57,6 +57,27 @@ def test_another_run_is_refused(changes, field, runs):
   assert (runs / "whole/config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+  "name",
+  [
+    "config.json",
+    "grid.json",
+    "report.md",
+    "inside_a.npz",
+    "tensorboard",
+    "a/b",
+  ],
+)
+def test_an_evaluation_takes_no_name_of_the_run(name, runs):
+  with refused(f"--evaluation={name!r}"):
+    experiment.evaluate_again(runs / "whole", name=name)
+
+
+def test_an_evaluation_may_be_named_by_a_number(tmp_path):
+  with refused("--workdir"):  # holds no run, whatever the name
+    experiment.evaluate_again(tmp_path, name="rho=0.5")
+
+
 def test_other_data_are_refused(tmp_path):
   for digest in ("0", "1"):
     claim = experiment.claimed(tmp_path, helper.config(), {"digest": digest})
