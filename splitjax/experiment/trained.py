@@ -184,7 +184,7 @@ class Trained(NamedTuple):
     if method.pick or alone:
       raise UserError(
         f"{type(method).__name__} has no network in common that a new client"
-        " could begin with and answer by"
+        " could begin with and answer by: predict as a client of the run"
       )
     return client
 
@@ -297,8 +297,8 @@ class Trained(NamedTuple):
     """
     if self.method.uncut:
       raise UserError(
-        "embeddings are the server's: clients of this method have the whole"
-        " network"
+        "embeddings are the server's, and clients of this method have the"
+        " whole network: load a method that cuts it, such as splitgp"
       )
     image = self._fitting(image)
     x = self._standardised(jnp.asarray(image))
