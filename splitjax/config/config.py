@@ -439,6 +439,9 @@ class Config(FieldGroup, root=True):
     if inside is not None and not self.order.name.startswith("cyclic"):
       text = f"looks into a cycle: set order.name=cyclic, not {self.order.name}"
       raise UserError(f"eval.inside={inside} {text}")
+    if inside is not None and inside > self.rounds:
+      text = f"is no round of the run: choose one in 1..{self.rounds} (rounds)"
+      raise UserError(f"eval.inside={inside} {text}")
 
   def _check_methods(self) -> None:
     """Raises UserError unless rows of a table differ by their labels."""

@@ -49,6 +49,7 @@ ROWS = [
   ({"eval.threshold_rule": "calibrated"}, "eval.threshold_rule"),
   ({"eval.shift": "out_of_client", "eval.holdout": 0.1}, "eval.holdout"),
   ({"eval.inside": 1}, "eval.inside"),
+  ({"eval.inside": 3, "order.name": "cyclic"}, "eval.inside=3"),
   ({"eval.shift.name": "no"}, "eval.shift"),
   ({"methods": 3}, "methods"),
   ({"methods": {}}, "methods"),
