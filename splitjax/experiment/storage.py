@@ -316,7 +316,10 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
       raise Damaged(f"{path} was written after round {record.round}")
     like = wanted(record.places)
     if form(like) != record.form:
-      raise UserError(f"{path} has another state than this version of splitjax")
+      raise UserError(
+        f"{path} has another state than this version of splitjax: use the"
+        " version that wrote it, or train in a new folder"
+      )
     state = item(state=ocp.args.StandardRestore(like)).state
     lines = item(log=ocp.args.JsonRestore()).log["lines"]
     nets: tuple[Net, ...] = ()

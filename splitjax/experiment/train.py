@@ -154,9 +154,9 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   if record_before.places != setup.places:
     state = method.place(state)
   changes = [
-    f"{name} {conditions[name]} instead of {value}"
+    f"{name} {conditions.get(name, 'unknown')} instead of {value}"
     for name, value in record_before.conditions.items()
-    if conditions[name] != value
+    if conditions.get(name) != value
   ]
   notes = list(record_before.notes)
   if changes:

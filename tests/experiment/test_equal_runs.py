@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import tiny
+from broken import record_of, rewrite_record, step
 from marks import slow
 from refusals import refused
 from runs import After, config, lines, log_of, same_run, stopped
@@ -209,6 +210,20 @@ def test_another_version_is_said(tmp_path, capsys, monkeypatch):
   results = experiment.run(config(), tmp_path / "w")
   (said,) = [note for note in results.runs[0].notes if "instead of 0.1" in note]
   assert said in capsys.readouterr().out and "from round 3 on with jax" in said
+
+
+def test_a_library_that_counts_no_longer_is_said(three):
+  conditions = {**record_of(step(three, 3))["conditions"], "trax": "1.4"}
+  rewrite_record(step(three, 3), conditions=conditions)
+  results = experiment.run(config(), three)
+  assert "instead of 1.4" in " ".join(results.runs[0].notes)
+
+
+def test_a_state_of_another_version_is_refused(three):
+  rewrite_record(step(three, 3), form="of another version")
+  with refused(str(step(three, 3))):
+    experiment.run(config(), three)
+  assert step(three, 3).exists()
 
 
 # Logs.

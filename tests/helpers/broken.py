@@ -1,6 +1,9 @@
 """Damage to a checkpoint, by hand."""
 
+import json
 import shutil
+
+from splitjax.experiment.disk import sealed
 
 
 def step(workdir, round, key="own"):
@@ -19,6 +22,18 @@ def flip(path, place=0.5):
   content = bytearray(path.read_bytes())
   content[int(len(content) * place)] ^= 0x10
   path.write_bytes(content)
+
+
+def record_of(folder):
+  """What a checkpoint knows beside the state, with its digest."""
+  return json.loads((folder / "record/metadata").read_text())
+
+
+def rewrite_record(folder, **changes):
+  """Makes a sound checkpoint's record that of another program."""
+  body = {**record_of(folder), **changes}
+  del body["sha256"]
+  (folder / "record/metadata").write_text(json.dumps(sealed(body)))
 
 
 def cut(path):
