@@ -21,7 +21,6 @@ from splitjax.config.tree import (
   several,
 )
 from splitjax.fields import (
-  COUNT,
   LATENCY,
   NOT_NEGATIVE,
   POSITIVE,
@@ -302,21 +301,10 @@ class Eval(FieldGroup):
 
 @dataclasses.dataclass
 class Checkpoint(FieldGroup):
-  """When checkpoints are written, and which stay after the run."""
+  """When checkpoints are written, and how many are kept."""
 
   every: Count | Literal["auto"] = "auto"  #: rounds; "auto": at least a minute
-  keep: Count | None = None  #: how many of the newest stay; None: none
-  #: metric whose best checkpoints stay, too: "loss", or a test set's name for
-  #: the accuracy of the method's first row; None: none
-  best: str | None = None
-  keep_best: Count = 1  #: number of best checkpoints kept
-  #: from 1, whose checkpoints stay; None: none
-  rounds: Annotated[tuple[int, ...] | None, COUNT] = None
-
-  @property
-  def stay(self) -> bool:
-    """True if checkpoints stay after the end of the run."""
-    return (self.keep, self.best, self.rounds) != (None, None, None)
+  keep: Count = 2  #: how many of the newest stay, also after the run
 
 
 @dataclasses.dataclass

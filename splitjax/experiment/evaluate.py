@@ -177,7 +177,7 @@ def _build_task(
   task = task._replace(config=config)
   # Fields of the training may be of use to a method that is left out here.
   if config.methods.keys() == trained_config.methods.keys():
-    setup.check_methods(config, task.network, task.methods, task.test_sets)
+    setup.check_methods(config, task.network, task.methods)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"

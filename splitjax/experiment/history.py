@@ -186,15 +186,3 @@ def check_masked(
 def waited(lines: Sequence[Line], label: str) -> bool:
   """Checks if an evaluation left row `label` out (eval.personal=last)."""
   return any(label not in line.get("accuracy", {label: None}) for line in lines)
-
-
-def best_value(line: Line, row: str, best: str | None) -> float | None:
-  """Returns a line's value of `Checkpoint.best`, larger is better, or None.
-
-  `row` is the one whose accuracy counts.
-  """
-  if best == "loss":
-    losses = line["loss"].values()
-    return None if None in losses else -sum(losses)
-  accuracy = line.get("accuracy", {}).get(row, {})
-  return accuracy.get(best)

@@ -116,7 +116,8 @@ def build(
   `hardware` are the clients' devices in an earlier run (`make_devices`); if
   None, new devices are made as the config says. If `trained`, the methods come
   from a finished run, and `build` does not check whether the training settings
-  suit the methods or whether any method uses these settings.
+  suit the methods (`check_methods`). A setting that no method reads is no
+  error.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -151,7 +152,7 @@ def build(
     with naming(f"methods.{key}"):
       abstract_state(method, network)
   if not trained:
-    check_methods(config, network, methods, test_sets)
+    check_methods(config, network, methods)
 
   # Data go to the devices once; all clients of one server train on the same.
   alone = any(map(one_server, methods.values()))
@@ -318,16 +319,9 @@ def _draw(net: Backbone, key: Array) -> Net:
 
 
 def check_methods(
-  config: Config,
-  network: Network,
-  methods: Mapping[str, Method],
-  test_sets: TestSets,
+  config: Config, network: Network, methods: Mapping[str, Method]
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
-  best = config.checkpoint.best
-  names = ("loss", *test_sets.names)
-  if best is not None and best not in names:
-    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
   _check_prices(config, network, methods)
   for key, method in methods.items():
     if one_server(method):

@@ -34,9 +34,6 @@ from splitjax.types import Net, State, Tree, UserError
 DAMAGED = "damaged"
 """The folder of checkpoints that are not what was written."""
 
-NEWEST = 2
-"""How many of the newest checkpoints are kept by default."""
-
 PAUSE = 60.0
 """Least seconds between checkpoints if `Checkpoint.every` is "auto"."""
 
@@ -181,16 +178,8 @@ class Checkpoints:
     """Opens them after `restore`; `method_dir` is the method's folder."""
     self._folder = method_dir / CHECKPOINTS
     self._chosen = chosen
-    best = None if chosen.best is None else _value
-    snapshot: list[Any] = [
-      policies.LatestN(chosen.keep or NEWEST),
-      policies.CustomSteps(chosen.rounds or ()),
-    ]
-    if best is not None:
-      snapshot.append(policies.BestN(get_metric_fn=best, n=chosen.keep_best))
     options = ocp.CheckpointManagerOptions(
-      preservation_policy=policies.AnyPreservationPolicy(snapshot),
-      best_fn=best,  # without it, orbax writes no metrics
+      preservation_policy=policies.LatestN(chosen.keep),
       cleanup_tmp_directories=True,  # of a killed process
     )
     with self._explained():
@@ -201,19 +190,16 @@ class Checkpoints:
 
   def due(self, number: int) -> bool:
     """Checks if a checkpoint is to be written after this round."""
-    if number in (self._chosen.rounds or ()):
-      return True
     if self._chosen.every != "auto":
       return number % self._chosen.every == 0
     # orbax would compare times of day, which a clock may change.
     late = time.monotonic() - self._saved > PAUSE
     return bool(machine.of_first(late))
 
-  def save(self, snapshot: Kept, value: float | None) -> None:
+  def save(self, snapshot: Kept) -> None:
     """Starts a checkpoint; the state may be donated once this returns.
 
-    `value` is that of `checkpoint.best` after this round, larger is better;
-    None if it is unknown. Digests are added to the record.
+    Digests are added to the record.
     """
     record = dataclasses.replace(
       snapshot.record,
@@ -231,10 +217,7 @@ class Checkpoints:
       items["personal"] = ocp.args.StandardSave(snapshot.personal)
     with self._explained():
       self._manager.save(
-        record.round,
-        args=ocp.args.Composite(**items),
-        metrics=None if value is None else {"value": value},
-        force=True,
+        record.round, args=ocp.args.Composite(**items), force=True
       )
     self._saved = time.monotonic()
 
@@ -249,10 +232,6 @@ class Checkpoints:
       yield
     except Exception as error:  # orbax raises whatever its threads raised
       raise disk.unusable("written", self._folder, error) from error
-
-
-def _value(metrics: dict[str, float]) -> float:
-  return metrics["value"]
 
 
 def steps_of(method_dir: Path) -> list[int]:

@@ -103,9 +103,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
         snapshot = Kept(
           record=record, state=state, personal=personal, log=log.text()
         )
-        row = method.setup.labels[0]
-        best = config.checkpoint.best
-        checkpoints.save(snapshot, history.best_value(line, row, best))
+        checkpoints.save(snapshot)
       _raise_if(request, key, number, rounds)
 
   # A run that resumed after its last round has no evaluation yet.
