@@ -28,6 +28,44 @@ def add(a: Tree, b: Tree) -> Tree:
   return jax.tree.map(jnp.add, a, b)
 
 
+def norm(tree: Tree) -> Array:
+  """Computes the Euclidean norm over all leaves, [] float.
+
+  >>> f"{norm({'a': jnp.float32([3e19]), 'b': jnp.float32([4e19])}):.3g}"
+  '5e+19'
+  """
+  _, scale, length = _within_range(tree)
+  return scale * length
+
+
+def clipped(tree: Tree, limit: Array | float) -> Tree:
+  """Scales a tree down to norm `limit` if its norm is larger.
+
+  >>> clipped(jnp.full(4, 2e19, jnp.float32), 1.0).tolist()
+  [0.5, 0.5, 0.5, 0.5]
+  """
+  divided, scale, length = _within_range(tree)
+  factor = limit / jnp.maximum(length, limit / scale)
+  return jax.tree.map(lambda x: factor * x, divided)
+
+
+def _within_range(tree: Tree) -> tuple[Tree, Array, Array]:
+  """Divides by a scale -> the quotients, the scale, the quotients' norm.
+
+  Squares of numbers above 1e19 overflow in float32. The scale is a power of
+  two, so that the division changes no digit.
+  """
+  leaves = jax.tree.leaves(tree)
+  peaks = [jnp.ones(()), *(jnp.abs(x).max(initial=0) for x in leaves)]
+  # A quarter, since 1 / scale must not be subnormal: processors take that to 0.
+  quarter = jnp.stack(peaks).max() / 4
+  bits = jnp.finfo(quarter.dtype).nexp
+  scale = jax.lax.reduce_precision(quarter, bits, 0)
+  divided = jax.tree.map(lambda x: x / scale, tree)
+  squares = [jnp.sum(x * x) for x in jax.tree.leaves(divided)]
+  return divided, scale, jnp.sqrt(sum(squares, jnp.zeros(())))
+
+
 def total(tree: Tree) -> Tree:
   """Sums every leaf over its leading axis: [N, ...] -> [...]."""
   return jax.tree.map(lambda x: x.sum(axis=0), tree)

@@ -292,14 +292,10 @@ def clipped(channel: Channel, rows: Array, key: Array | None = None) -> Array:
   if channel.clip is None:
     return rows
   flat = rows.astype(float).reshape(len(rows), -1)
-  # Squares of large numbers overflow, so rows are divided by their peak before
-  # the norm; very large numbers are cut off, so that peak * norm is finite too.
-  most = float(jnp.finfo(flat.dtype).max) ** 0.75
+  # An infinite number counts as the largest: its row is clipped as well.
+  most = float(jnp.finfo(flat.dtype).max)
   flat = jnp.clip(flat, -most, most)
-  peak = jnp.abs(flat).max(axis=1, keepdims=True)
-  peak = jnp.where(peak > 0, peak, 1.0)
-  norm = peak * jnp.linalg.norm(flat / peak, axis=1, keepdims=True)
-  flat = flat / jnp.maximum(norm / channel.clip, 1.0)
+  flat = jax.vmap(trees.clipped, in_axes=(0, None))(flat, channel.clip)
   # In full precision until the noise is added: rounding may lengthen a row.
   if key is not None and channel.noise is not None:
     draws = jax.random.normal(key, flat.shape, flat.dtype)

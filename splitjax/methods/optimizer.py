@@ -166,7 +166,12 @@ class Optimizer:
     a zero gradient would let momentum and weight decay move it.
     """
     if self.clip is not None:
-      grads = clipped(grads, self.clip, passed)
+      if passed is not None:  # blocks that stay do not count
+        grads = {
+          name: trees.where(passed[name], grad, trees.zeros(grad))
+          for name, grad in grads.items()
+        }
+      grads = trees.clipped(grads, self.clip)
     params = dict(half.net.params)
     slots = dict(half.slots)
     for name, grad in grads.items():
@@ -184,26 +189,6 @@ class Optimizer:
       writes = touched.stats | dict.fromkeys(stats, jnp.bool_(True))
       touched = Net(params=moves, stats=writes)
     return half._replace(net=net, slots=slots, touched=touched)
-
-
-def clipped(
-  grads: dict[str, Tree],
-  limit: Array | float,
-  passed: dict[str, Array] | None = None,
-) -> dict[str, Tree]:
-  """Scales gradients down to a joint norm of `limit` if theirs is larger.
-
-  Blocks with a false entry in `passed` (block name -> [] bool) do not count.
-  """
-  counted = grads
-  if passed is not None:
-    counted = {
-      name: trees.where(passed[name], grad, trees.zeros(grad))
-      for name, grad in grads.items()
-    }
-  squares = [jnp.sum(x * x) for x in jax.tree.leaves(counted)]
-  norm = jnp.sqrt(sum(squares, jnp.zeros(())))
-  return trees.scale(limit / jnp.maximum(norm, limit), grads)
 
 
 class Moments(NamedTuple):

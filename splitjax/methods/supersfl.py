@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.methods import nets
-from splitjax.methods.optimizer import clipped
 from splitjax.methods.split import Split
 from splitjax.models import network
 from splitjax.models.network import is_exit
@@ -111,7 +110,7 @@ class SuperSFL(Split):
     grads = front.pull(jnp.zeros_like(front.features), 1.0)
     if self.clip is not None:
       names = self.backbone.names(0, front.depth)
-      grads |= clipped({name: grads[name] for name in names}, self.clip)
+      grads |= trees.clipped({name: grads[name] for name in names}, self.clip)
     z = self.cross("up/features", front.features, batch)
     wire.send_labels(batch.real)
     return front, grads, z

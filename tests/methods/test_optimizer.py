@@ -8,8 +8,9 @@ import pytest
 import worlds as toys
 from worlds import distance, same_bits
 
+from splitjax import trees
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import OPTIMIZERS, Optimizer, clipped
+from splitjax.methods.optimizer import OPTIMIZERS, Optimizer
 from splitjax.types import Net
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -181,4 +182,18 @@ def test_only_what_was_passed_counts():
   assert distance(got["b"]["w"], want) < 1e-6
   assert distance(got["a"], floats(PARAMS["a"])) == 0
   zeros = jax.tree.map(jnp.zeros_like, floats(GRADS))
-  assert norm(clipped(zeros, 1.0)) == 0
+  assert norm(trees.clipped(zeros, 1.0)) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("share", [1e-3, 0.5, 1.0])
+def test_a_gradient_whose_square_overflows_is_clipped(share, dtype):
+  """The largest numbers included; one that is not finite remains so."""
+  large = float(jnp.finfo(dtype).max) * share
+  grads = {"a": jnp.full(3, large, dtype), "b": jnp.full(1, -large, dtype)}
+  got = trees.clipped(grads, 1.0)
+  assert got["a"].tolist() == pytest.approx([0.5] * 3, rel=1e-6)
+  assert got["b"].tolist() == pytest.approx([-0.5], rel=1e-6)
+  for bad in (jnp.nan, jnp.inf):
+    broken = trees.clipped({**grads, "c": jnp.full(2, bad, dtype)}, 1.0)
+    assert jnp.isnan(broken["c"]).all()
