@@ -35,7 +35,8 @@ class Faults:
   #: share of the rounds in which the server is unavailable for training. The
   #: seed chooses exactly round(server_down R) of the R rounds (SuperSFL, Table
   #: III). Clients with an exit then train their half alone; others do not take
-  #: part if they need it (`Method.needs_server`). Means are still taken.
+  #: part if they need it (`Method.needs_server`). A round still begins and
+  #: ends as always, with all messages of `receive` and `send`, and its means.
   server_down: float = 0.0
 
   @property

@@ -32,9 +32,6 @@ from splitjax.types import Batch, Client, Half, Server, Shard, Tree, UserError
 SMALL = 2**14
 """Largest leaf that `finite` joins with other leaves."""
 
-LARGEST = 1e30
-"""The largest sum of absolute values that a sum over clients may hold."""
-
 
 class Common(NamedTuple):
   """What all clients of a round share."""
@@ -247,7 +244,11 @@ class ClientRound:
     )
 
   def download(self) -> tuple[Pair, Tree, Tally]:
-    """Begins the round -> the pair, the context of the round, its bytes."""
+    """Begins the round -> the pair, the context of the round, its bytes.
+
+    All that `receive` sends is priced, also while the server is down: the fault
+    is one of local steps, and nobody knows of it when a round begins.
+    """
     with wire.ledger() as sent:
       client, server, context = self.method.receive(
         self.visit.client,
@@ -453,7 +454,7 @@ def finite(tree: Tree) -> Array:
   parts = [jax.lax.optimization_barrier(jnp.concatenate(joined))]
   parts += [x for x in floats if x.size > SMALL]
   # A sum, because on a CPU a maximum would pass over NaN.
-  fits = jnp.stack([jnp.abs(x).sum() for x in parts]) < LARGEST
+  fits = jnp.stack([jnp.abs(x).sum() for x in parts]) < nets.LARGEST
   # A loop: XLA would duplicate a plain reduction in front of every leaf that
   # depends on the result, and compile time would grow with leaves squared.
   return jax.lax.scan(lambda a, b: (a & b, None), fits[0], fits)[0]

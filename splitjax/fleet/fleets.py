@@ -141,9 +141,9 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 
 
 def with_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
-  """Pads cohorts [N, ...] to a fleet's sizes, copying the last real client."""
+  """Pads cohorts [N, ...] to a fleet's sizes, copying the first client."""
   return tuple(
-    trees.take(tree, np.minimum(np.arange(len(c.numbers)), len(c.ids) - 1))
+    trees.take(tree, np.array([*range(len(c.ids)), *[0] * c.padding]))
     for tree, c in zip(cohorts, fleet.cohorts, strict=True)
   )
 

@@ -106,7 +106,8 @@ def head_weights(h: Array, v: Array, on: Array) -> Array:
   head if it is not `on` [N] or has no finite solution.
   """
   flat = h.reshape(len(h), -1)
-  finite = on & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)
+  squares = jnp.square(flat).sum(axis=1)
+  finite = on & (jnp.abs(v) < nets.LARGEST) & (squares < nets.LARGEST)
   flat = jnp.where(finite[:, None], flat, 0.0)
   v = jnp.diag(jnp.where(finite, v, 0.0))
 

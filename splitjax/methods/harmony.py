@@ -119,7 +119,7 @@ class Harmony(Adapting, Blended, Split):
 
     # Client: adapts to both batches (eq. 3), and sends the late view,
     # z_C'' = phi''(x1) (eq. 4).
-    views = self.adapt(half.net, b1, b2, early=self.aligned or self.both)
+    views = self.adapt(half.net, b1, b2, both=self.aligned or self.both)
     late = self.front(views.late, b1)
     z = self.cross("up/features", late.features, b1)
 
@@ -163,7 +163,7 @@ class Harmony(Adapting, Blended, Split):
 
   def alone(self, half, context, batches, key):
     b1, b2 = batches
-    views = self.adapt(half.net, b1, b2, early=self.both)
+    views = self.adapt(half.net, b1, b2, both=self.both)
     late = self.front(views.late, b1)
     dz = jnp.zeros_like(late.features)
     half, loss = self.client_step(half, views, late, dz, b2, 1.0)
@@ -171,12 +171,15 @@ class Harmony(Adapting, Blended, Split):
 
   # Section 3.3: meta-adaptation.
 
-  def adapt(self, net: Net, b1: Batch, b2: Batch, *, early: bool) -> Views:
+  def adapt(self, net: Net, b1: Batch, b2: Batch, *, both: bool) -> Views:
     """Adapts phi and h to each batch by M steps of plain SGD (eq. 3).
 
-    (phi', h') = Adapt((phi, h); B1), (phi'', h'') = Adapt((phi, h); B2)
+    (phi', h') = Adapt((phi, h); B1), (phi'', h'') = Adapt((phi, h); B2). Unless
+    `both` are wanted, it computes the latter alone.
     """
-    batches = jax.tree.map(lambda *x: jnp.stack(x), *(b2, b1)[: 1 + early])
+    # Stacked: the late view's batch in row 0, in the last the early view's.
+    rows = (b2, b1) if both else (b2,)
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *rows)
 
     def adapted(params):
       def to_batch(batch):
@@ -205,8 +208,9 @@ class Harmony(Adapting, Blended, Split):
       def pull(*grads):
         return jax.tree.map(lambda *x: sum(x), *grads)
 
-    late, second = (net._replace(params=trees.take(params, i)) for i in (0, -1))
-    return Views(late=late, early=second, pull=pull)
+    late = net._replace(params=trees.take(params, 0))
+    early = net._replace(params=trees.take(params, -1))
+    return Views(late=late, early=early, pull=pull)
 
   def client_step(
     self,

@@ -261,7 +261,8 @@ class Method:
     depth = self.depth(client_net)
     if depth == self.backbone.length and at_client is not None:
       return Logits(client=at_client, server=at_client)
-    z = wire.clipped(self.wire.features, z)  # as in training, but no noise
+    # Of what the channel does in training only the clip: no form, no noise.
+    z = wire.clipped(self.wire.features, z)
     at_server = network.server_logits(self.backbone, server_net, z, depth)
     at_client = at_server if at_client is None else at_client
     return Logits(client=at_client, server=at_server)

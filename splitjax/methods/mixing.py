@@ -77,11 +77,16 @@ class FedAMP(Unaveraged):
     return server, (cohort._replace(memory=memory),)
 
   def attention(self, params: Tree, on: Array) -> Array:
-    """The a_ij [N, N] of eq. 4-6: 0 on the diagonal, and unless `on` [N]."""
+    """The a_ij [N, N] of eq. 4-6: 0 on the diagonal, and unless `on` [N].
+
+    They are 0, too, where |w_i - w_j|^2 is not below nets.LARGEST.
+    """
     pairs = on[:, None] & on & ~jnp.eye(len(on), dtype=bool)
     squares = jax.vmap(squared_distance, in_axes=(0, None))
     # A loop over clients: the gaps [N, N, parameters] do not fit.
     apart = jax.lax.map(lambda w: squares(params, w), params)
+    # One network too far away to be squared must not undo everybody's clouds.
+    pairs &= apart < nets.LARGEST
     mean = jnp.where(pairs, apart, 0.0).sum() / jnp.maximum(pairs.sum(), 1)
     mean = jnp.where(mean > 0, mean, 1.0)  # 0 if all networks are equal
     scale = mean if self.sigma is None else self.sigma
@@ -143,7 +148,10 @@ class FedFomo(Unaveraged):
 
   def first_server(self, full, part, size):
     if size < 2:
-      raise UserError(f"models={self.models}: there are no other clients")
+      raise UserError(
+        f"num_clients={size}: a client of FedFomo weighs networks of others;"
+        " take 2 clients or more"
+      )
     stock = nets.select(trees.repeat(part, size), self.sends)
     return super().first_server(full, part, size)._replace(memory=stock)
 
@@ -188,7 +196,7 @@ class FedFomo(Unaveraged):
 
     def slope(net):
       gain = start_loss - self.validation_loss(net, samples)
-      apart = jnp.sqrt(squared_distance(net.params, start.params))
+      apart = trees.norm(jax.tree.map(jnp.subtract, net.params, start.params))
       return jnp.where(apart > NEVER, gain / jnp.maximum(apart, NEVER), 0.0)
 
     return jax.lax.map(slope, networks)
@@ -203,7 +211,9 @@ class FedFomo(Unaveraged):
       logits = prototypes.logits(self.backbone, net, z)
       return self.backbone.loss(logits, batch.label)
 
-    return masked_mean(jax.lax.map(losses, (rows, real)), real)
+    loss = masked_mean(jax.lax.map(losses, (rows, real)), real)
+    # That of a network too large to be computed ranks it last, and is a number.
+    return jnp.where(loss < nets.LARGEST, loss, nets.LARGEST)
 
 
 def choose(

@@ -19,6 +19,10 @@ COMMON = "common"
 THETA = "theta"
 """Names of the shares whose means are Server.common and Server.net."""
 
+LARGEST = 1e30
+"""What is added up over clients must be smaller, or counts as infinite: sums
+of absolute values of an update, squared distances."""
+
 Shares = dict[str, Tree]
 """Name -> a client's share of a sum over clients, or that sum."""
 

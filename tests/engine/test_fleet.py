@@ -16,6 +16,8 @@ from splitjax.fleet.fleets import (
   assign_depths,
   divide,
   with_full_depth,
+  with_padding,
+  without_padding,
 )
 
 DRAWS = [
@@ -33,6 +35,15 @@ def test_depths_are_assigned_evenly(n):
   assert sorted(i for c in fleet.cohorts for i in c.ids) == list(range(n))
   assert all(list(c.ids) == sorted(c.ids) for c in fleet.cohorts)
   assert fleet.num_clients == fleet.participants == n
+
+
+def test_padding_is_the_first_client():
+  fleet = divide(assign_depths(5, (1, 2), 0), 4, (None, None))
+  cohorts = tuple(jnp.array(c.ids) for c in fleet.cohorts)
+  padded = with_padding(fleet, cohorts)
+  for numbers, cohort in zip(padded, fleet.cohorts, strict=True):
+    assert cohort.padding and tuple(numbers.tolist()) == cohort.numbers
+  assert_close(without_padding(fleet, padded), cohorts, 0.0)
 
 
 def test_the_seed_shuffles():

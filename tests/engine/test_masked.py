@@ -121,6 +121,32 @@ def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
   assert distance(metrics.wire, sound.wire) == 0
 
 
+@pytest.mark.parametrize("name", ["fedfomo", *slow("fedamp")])
+def test_a_large_network_costs_only_its_client(name, number=1):
+  """Its sums are finite, their squares and the losses with it are not."""
+  made = world(name)
+
+  @pytree
+  class Large(METHODS[name]):
+    def send(self, client, server, context, samples, weight, key):
+      factor = jnp.where(samples.shard.number == number, 1e24, 1.0)
+      net = trees.scale(factor, client.net)
+      client = client._replace(net=net)
+      return super().send(client, server, context, samples, weight, key)
+
+  plain = made.method
+  method = Large(backbone=plain.backbone, optimizer=plain.optimizer)
+  made = made._replace(method=method)
+  state = made.state()
+  for _ in range(3):
+    state, metrics = made.round(state)
+    assert set(np.flatnonzero(metrics.masked)) <= {number}
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
+  for other, net in enumerate(networks(made, state)):
+    largest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(net))
+    assert largest < 100 or other == number, other
+
+
 @pytree
 class Marked(METHODS["splitgp"]):
   """Client 1 ends with a bad side, 2 with a bad server, 3 with a bad loss.

@@ -57,6 +57,28 @@ def test_fedamp_is_a_double_loop(sigma, alpha_k, factor):
     np.testing.assert_allclose(cloud, want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("sigma", [None, 60.0])
+def test_a_network_too_large_to_be_squared_costs_fedamp_itself(sigma):
+  """The others' clouds are those of a round without it."""
+  networks = toys.stack(NET, 4)
+  large = jax.tree.map(lambda x: x.at[1].multiply(1e200), networks)
+  method = METHODS["fedamp"](**PARTS, sigma=sigma, alpha_k=18.0)
+  server = Server(net=NO_BLOCKS, common=NO_BLOCKS)
+  merge = jax.jit(method.merge)
+
+  def clouds(networks, *on):
+    clients = (Client(net=networks, memory=networks),)
+    _, (cohort,) = merge(server, {}, clients, (np.array(on),))
+    return cohort.memory
+
+  got = clouds(large, True, True, True, True)
+  want = clouds(networks, True, False, True, True)
+  others = np.array([0, 2, 3])
+  toys.assert_close(trees.take(got, others), trees.take(want, others), 1e-12)
+  assert toys.distance(trees.take(got, 0), trees.take(networks, 0)) > 1e-6
+  assert toys.same_bits(trees.take(got, 1), trees.take(large, 1))
+
+
 def test_fedamp_descends_towards_its_cloud_model(lam=0.6, alpha_k=2.0):
   """CE + lam / (2 alpha_k) |w - u|^2, from u on (eq. 7)."""
   method = METHODS["fedamp"](**PARTS, alpha_k=alpha_k, lam=lam)
@@ -204,6 +226,12 @@ def test_where_the_program_fails_the_own_head_stays():
   got = np.asarray(jax.jit(head_weights)(h, v, np.ones(3, bool)))
   np.testing.assert_array_equal(got[1], [0, 1, 0])
   assert got[0, 1] == got[2, 1] == 0 and np.isfinite(got).all()
+  # Features whose square overflows cost the other heads nothing.
+  large = np.array(h)
+  large[1] = 1e200
+  np.testing.assert_array_equal(
+    jax.jit(head_weights)(large, np.nan_to_num(v), np.ones(3, bool)), got
+  )
 
 
 def test_alignment_by_hand():
