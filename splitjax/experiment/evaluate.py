@@ -173,11 +173,8 @@ def _build_task(
     )
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
-  task = setup.build(from_scratch(config), facts.get("devices"), trained=True)
+  task = setup.build(from_scratch(config), facts.get("devices"))
   task = task._replace(config=config)
-  # Fields of the training may be of use to a method that is left out here.
-  if config.methods.keys() == trained_config.methods.keys():
-    setup.check_methods(config, task.network, task.methods)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"

@@ -106,18 +106,13 @@ class Task(NamedTuple):
 
 
 def build(
-  config: Config | Any,
-  hardware: dict[str, list] | None = None,
-  *,
-  trained: bool = False,
+  config: Config | Any, hardware: dict[str, list] | None = None
 ) -> Task:
   """Loads the data, deals them to the clients and cuts the network.
 
   `hardware` are the clients' devices in an earlier run (`make_devices`); if
-  None, new devices are made as the config says. If `trained`, the methods come
-  from a finished run, and `build` does not check whether the training settings
-  suit the methods (`check_methods`). A setting that no method reads is no
-  error.
+  None, new devices are made as the config says. A setting that no method reads
+  is no error.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -151,8 +146,7 @@ def build(
   for key, method in methods.items():
     with naming(f"methods.{key}"):
       abstract_state(method, network)
-  if not trained:
-    check_methods(config, network, methods)
+  _check_methods(config, network, methods)
 
   # Data go to the devices once; all clients of one server train on the same.
   alone = any(map(one_server, methods.values()))
@@ -318,7 +312,7 @@ def _draw(net: Backbone, key: Array) -> Net:
 # Checks.
 
 
-def check_methods(
+def _check_methods(
   config: Config, network: Network, methods: Mapping[str, Method]
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
