@@ -82,6 +82,7 @@ def test_points_of_a_table_are_measured(tmp_path):
   assert point["own_peak_mb"] > point["program_mb"] > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_too_long_has_told_what_it_knew():
   lines = "print('{\"a\": 1}', flush=True); import time; time.sleep(60)"
   text, why = subprocesses.run([sys.executable, "-c", lines], 2)

@@ -143,6 +143,7 @@ def methods_of_the_page(monkeypatch):
   return scope
 
 
+@pytest.mark.slow
 def test_a_method_of_the_page_is_a_round(monkeypatch):
   trial = sandbox.small(methods_of_the_page(monkeypatch)["ByLoss"])
   state = trial.state()

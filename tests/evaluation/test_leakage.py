@@ -51,6 +51,7 @@ def recorded(name, channel=None):
   return evaluation.record(trained(name, channel), 1, image, label, epochs=2)
 
 
+@pytest.mark.slow
 def test_the_messages_of_split_learning_are_those_of_its_own_pass():
   made, seen = trained("splitgp"), recorded("splitgp")
   image, label = stripes(SIZE)
@@ -154,6 +155,7 @@ def spots(count, seed):
 
 
 @pytest.mark.parametrize("flat", [False, *slow(True)])
+@pytest.mark.slow
 def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
   with jax.enable_x64(False):  # whose convolutions are slow on a CPU
     check_inversion(flat)

@@ -93,7 +93,13 @@ LEFT = {
 """What a killed process, or somebody else, may have left."""
 
 
-@pytest.mark.parametrize("left", LEFT)
+SOON = "no checkpoint", "no config", "half a log"
+"""Those of LEFT that are tried in every run of the tests."""
+
+
+@pytest.mark.parametrize(
+  "left", [*SOON, *slow(*(x for x in LEFT if x not in SOON))]
+)
 def test_a_run_goes_on_from_what_was_left(left, runs, three):
   LEFT[left](three)
   experiment.run(config(), three)
@@ -104,7 +110,7 @@ def test_a_run_goes_on_from_what_was_left(left, runs, three):
 @pytest.mark.parametrize(
   "name", ["numbers.csv", "exits.npz", "rounds.jsonl", "about.json"]
 )
-@pytest.mark.parametrize("harm", [flip, cut])
+@pytest.mark.parametrize("harm", [flip, *slow(cut)])
 def test_results_are_inside_a_digest(name, harm, runs, tmp_path, capsys):
   workdir = shutil.copytree(runs / "whole", tmp_path / "w")
   path = workdir / "methods/own" / name
@@ -198,7 +204,7 @@ LINKS = (
 )
 
 
-@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("name", [*LINKS[:4], *slow(*LINKS[4:])])
 def test_links_are_not_followed(name, runs, tmp_path):
   workdir = shutil.copytree(runs / "whole", tmp_path / "w")
   target = tmp_path / "precious"

@@ -153,6 +153,7 @@ def grown(tmp_path_factory, quick_compile_all):
   return workdir, first, second
 
 
+@pytest.mark.slow
 def test_values_of_an_option_are_added_later(grown, capsys):
   workdir, first, second = grown
   assert second.rows == ["own λ=0.5", "own λ=0.2"]

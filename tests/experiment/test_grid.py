@@ -114,6 +114,7 @@ def missing(workdir):
   return [remark.removeprefix("not finished: ") for remark in remarks]
 
 
+@pytest.mark.slow
 def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   workdir = tmp_path / "w"
 
@@ -145,6 +146,7 @@ def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
   assert missing(workdir) == ["k=2 later", "k=3"]
 
 
+@pytest.mark.slow
 def test_a_field_of_tuples(done, tmp_path):
   field = "backbone.depths"
   plan = splitjax.config.plan(given(), [f"{field}=(1,2),(2,)"])
@@ -160,6 +162,7 @@ def test_a_field_of_tuples(done, tmp_path):
   assert experiment.collect(tmp_path).axes == [field]
 
 
+@pytest.mark.slow
 def test_each_evaluation_has_a_folder_in_every_cell(done, capsys):
   workdir = done[0]
   changes = {"eval.rhos": (0.0, 0.5)}
@@ -183,6 +186,7 @@ def test_each_evaluation_has_a_folder_in_every_cell(done, capsys):
   assert not (workdir / "k=1/evaluate").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_on_a_grid(done, capsys):
   workdir, _ = done
   assert launch("describe", workdir, given(1, 2)) == 0

@@ -152,6 +152,7 @@ def test_a_cache_folder_that_cannot_be_made_is_a_warning(
   assert said == "" if there else f"--compilation_cache={path}: " in said
 
 
+@pytest.mark.slow
 def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   # A method that is not part of splitjax, in a grid of one cell.
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])

@@ -78,6 +78,7 @@ def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
   chex.assert_trees_all_equal(stayed, again)
 
 
+@pytest.mark.slow
 def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
   splitjax.run_seeds(config("local"), tmp_path, [0, 1])
   said = capsys.readouterr().out.splitlines()

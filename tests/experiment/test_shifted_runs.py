@@ -70,6 +70,7 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
     assert values(results, "accuracy", **where) == pytest.approx([right.mean()])
 
 
+@pytest.mark.slow
 def test_clients_of_the_data_keep_their_names(tmp_path):
   """From the file to every output."""
   rng, run = np.random.default_rng(0), tmp_path / "w"
@@ -186,6 +187,7 @@ def test_both_splits_as_one_pool():
     experiment.build(config("id_ood", pool="all"))
 
 
+@pytest.mark.slow
 def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
   tmp_path, monkeypatch
 ):

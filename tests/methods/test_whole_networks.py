@@ -194,7 +194,7 @@ def test_options_out_of_range(name, option, value):
 
 
 def test_fedfomo_needs_another_client():
-  with refused("models"):
+  with refused("num_clients"):
     toys.start(toys.population(NET, (4,), (ALONE,)), make("fedfomo"))
 
 

@@ -22,7 +22,8 @@ WANTED = np.load(Path(__file__).resolve().parents[1] / "golden" / "torch.npz")
 
 slow = pytest.mark.slow
 STEPS = [
-  *("mlp", "cnn1d", "cnn8", "vgg11", "resnet18", "mobilenet_v2"),
+  *("mlp", "cnn1d", "cnn8", "vgg11", "resnet18"),
+  pytest.param("mobilenet_v2", marks=slow),
   pytest.param("cnn4", marks=slow),
   pytest.param("resnet50", marks=slow),
   pytest.param("resnet101", marks=slow),

@@ -108,6 +108,7 @@ def assert_legible(figure):
     "large grid",
   ),
 )
+@pytest.mark.slow
 def test_what_is_drawn_is_legible(name):
   options, wanted = CASES[name]
   found = drawn(full_results(**options))
