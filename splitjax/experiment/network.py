@@ -87,7 +87,9 @@ def make_network(config: Config, facts: dict) -> Network:
     power=config.system.client_power,
     cuts=devices["depth"],
   )
-  profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
+  profiles = Profiles(
+    **{name: tuple(devices[name]) for name in Profiles._fields}
+  )
   hardware = Devices(profiles, _rates(config))
   fleet = dataclasses.replace(fleet, hardware=hardware)
   return Network(
@@ -112,8 +114,8 @@ def make_devices(
   chosen = config.fleet
   count = config.num_clients
   if chosen.profiles is None:
-    bounds = (getattr(chosen, name) for name in Profiles._fields)
-    profiles = draw_profiles(count, config.seed, Profiles(*bounds))
+    bounds = {name: getattr(chosen, name) for name in Profiles._fields}
+    profiles = draw_profiles(count, config.seed, Profiles(**bounds))
   else:
     profiles = read_profiles(chosen.profiles, count, names)
   allocate = ALLOCATIONS[chosen.allocation.name]
@@ -132,7 +134,7 @@ def make_devices(
 
 def _rates(config: Config) -> Rates:
   """Returns the server's speed, the powers and the CO2 per kWh of a fleet."""
-  return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
+  return Rates(**{name: getattr(config.fleet, name) for name in Rates._fields})
 
 
 def check_layers(config: Config, net: Backbone) -> None:

@@ -244,7 +244,8 @@ class Programs:
     exits = images.of(test, size, self.setup.method.answers)
     if not calibrating:
       return Outputs(exits)
-    return Outputs(exits, *split_proxies(self.task, *calibrating))
+    holdout, proxy = split_proxies(self.task, *calibrating)
+    return Outputs(test=exits, holdout=holdout, proxy=proxy)
 
   def _evaluations(
     self, state: State, personal: tuple[Net, ...] | None, images: Shown

@@ -138,7 +138,9 @@ def start_of(
     state = round.start(method, layout, full, key)
     client: Client = trees.take(state.clients[cohort], 0)
     samples = Samples(shard=shard, plan=plan)
-    halves = method.receive(client, state.server, samples, state.round, key)
-    return Start(state, *halves)
+    half, copy, context = method.receive(
+      client, state.server, samples, state.round, key
+    )
+    return Start(state=state, client=half, server=copy, context=context)
 
   return jax.eval_shape(begin, sizes.shapes(net))

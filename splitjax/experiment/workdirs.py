@@ -88,14 +88,15 @@ def read_run(workdir: Path) -> Json:
 
 
 def read_known(workdir: Path) -> Json:
-  """Reads config.json; raises UserError for a name that is not registered."""
+  """Reads config.json; raises UserError for what no config of today has."""
   run = read_run(workdir)
   try:
     Config.from_dict({**run["config"], "seed": 0})
   except UserError as error:
     raise UserError(
-      f"{Path(workdir) / CONFIG}: {error}; give the config file that registers"
-      " it as --config=FILE, in Python as config=FILE"
+      f"{Path(workdir) / CONFIG}: {error}; if a name is yours, give the config"
+      " file that registers it as --config=FILE, in Python as config=FILE; if"
+      " another version of splitjax trained this run, read it with that one"
     ) from None
   return run
 

@@ -251,7 +251,14 @@ def with_exits(
   returns the embedding [B, D], which methods send and align.
   """
   exits = {depth: Classifier(classes, pool) for depth in depths}
-  return Backbone(name, shape, classes, blocks, exits, Classifier(classes))
+  return Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits=exits,
+    head=Classifier(classes),
+  )
 
 
 def mean_pool(x: Array) -> Array:

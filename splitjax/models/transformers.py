@@ -193,7 +193,14 @@ def encoder(
   blocks[f"block{length}"] = Transformer(heads, style, last=True)
   classifier = TokenClassifier(classes)
   exits = dict.fromkeys(depths, classifier)
-  return Backbone(name, shape, classes, blocks, exits, classifier)
+  return Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits=exits,
+    head=classifier,
+  )
 
 
 def vit(
