@@ -4,12 +4,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
-from splitjax.models import BACKBONES, sizes
+from splitjax.models import BACKBONES
 from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
-MOST_PARAMETERS = 10**10
-"""The most parameters that a network may have; they take 40 GB in float32."""
 FORMS = {1: "tables [F]", 2: "series [T, c]", 3: "images [H, W, c]"}
 """Descriptions of inputs by their number of axes."""
 
@@ -30,14 +28,15 @@ def cut(
     UserError: inputs that the network does not take, an invalid size, or a
       depth that the network does not have.
   """
-  factory, where = BACKBONES[name], f"backbone.name={name!r}"
+  factory = BACKBONES[name]
+  field = f"backbone.name={name!r}"
   check_inputs(name, factory, shape, vocabulary)
   if vocabulary:
     options = {**options, "vocabulary": vocabulary}
   depths = options.get("depths")
   if not isinstance(depths, tuple):
     rule = "needs the option depths, as in `depths: tuple[int, ...] = (1, 2)`"
-    raise UserError(f"{where}: its factory {rule}")
+    raise UserError(f"{field}: its factory {rule}")
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
   backbone = factory(shape, classes, **options)
@@ -47,12 +46,6 @@ def cut(
         f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
         f" from 1..{backbone.length - 1}"
       )
-  size = sum(sizes.parameters(backbone).values())
-  if size > MOST_PARAMETERS:
-    raise UserError(
-      f"{where}: with these options it has {size:,} parameters, more than"
-      f" {MOST_PARAMETERS:,}; choose a smaller backbone.width"
-    )
   return backbone
 
 
@@ -73,19 +66,19 @@ def check_inputs(
 
   A factory takes token ids if it has an argument `vocabulary`.
   """
-  where = f"backbone.name={name!r}"
+  field = f"backbone.name={name!r}"
   axes = axes_of(factory)
   is_text = "vocabulary" in inspect.signature(factory).parameters
   if vocabulary and not is_text:
     raise UserError(
-      f"{where}: takes numbers, and these data are token ids; choose"
+      f"{field}: takes numbers, and these data are token ids; choose"
       " transformer_text, or a network with the argument vocabulary"
     )
   if axes in (None, len(shape)):
     return
   takes = "token ids [T]" if is_text else FORMS.get(axes, f"{axes} axes")
   raise UserError(
-    f"{where}: takes {takes}, and these data are {list(shape)}; choose another"
+    f"{field}: takes {takes}, and these data are {list(shape)}; choose another"
     f" backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'} (grey images"
     " need a last axis of 1)"
   )

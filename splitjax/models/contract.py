@@ -25,7 +25,8 @@ from splitjax.types import Net, Tree, UserError
 
 SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
 """Number of axes of an input -> the shape that a network is tried with."""
-VOCABULARY, BATCH = 20, 6
+VOCABULARY = 20
+BATCH = 6
 TOLERANCE = 1e-3
 """Tolerance of comparisons, relative to an output's largest absolute value."""
 
@@ -102,24 +103,25 @@ def check_made(
   ids = inspect.signature(factory).parameters.get("vocabulary")
   if ids is not None and ids.default in (0, ids.empty):
     factory = functools.partial(factory, vocabulary=VOCABULARY)
-  net, twin = factory(shape, classes), factory(shape, classes)
+  net = factory(shape, classes)
+  twin = factory(shape, classes)
   if not isinstance(net, Backbone):
     raise UserError(f"its factory returns no Backbone, but {net!r:.60}")
-  where = f"backbone.name={net.name!r}"
+  field = f"backbone.name={net.name!r}"
   try:
     equal = net == twin and hash(net) == hash(twin)
   except (TypeError, ValueError):  # arrays do not compare
     equal = False
   if not equal:
     raise UserError(
-      f"{where}: made twice with the same options it is not equal: give blocks"
+      f"{field}: made twice with the same options it is not equal: give blocks"
       " that are hashable and equal, without lists and arrays as attributes"
     )
   wanted = tuple(shape), classes, sorted(depths)
   present = tuple(net.shape), net.classes, sorted(net.exits)
   if wanted != present:
     raise UserError(
-      f"{where}: asked for inputs, classes and exits {wanted}, its factory"
+      f"{field}: asked for inputs, classes and exits {wanted}, its factory"
       f" makes {present}: pass shape, classes and depths on to Backbone"
     )
   return net
@@ -130,12 +132,12 @@ def check_forms(net: Backbone) -> None:
 
   Nothing is computed. A UserError names what fails.
   """
-  where = f"backbone.name={net.name!r}"
+  field = f"backbone.name={net.name!r}"
   ends = {"head", *map(network.exit_name, net.exits)}
   behind = all(1 <= k < net.length for k in net.exits)
   if not net.exits or not behind or ends & set(net.blocks):
     raise UserError(
-      f"{where}: exits after blocks {sorted(net.exits)} of {list(net.blocks)};"
+      f"{field}: exits after blocks {sorted(net.exits)} of {list(net.blocks)};"
       f" it needs one at least, all in 1..{net.length - 1}, and no block with"
       " the name of an exit or the head"
     )
@@ -148,7 +150,7 @@ def check_forms(net: Backbone) -> None:
 
 def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
   """Returns shape and dtype of a block's output, after checking the block."""
-  where = f"backbone.name={net.name!r}: {name}"
+  field = f"backbone.name={net.name!r}: {name}"
 
   def run(segment: Net, x: Any) -> tuple[Any, Any]:
     key = jax.random.key(0)
@@ -158,7 +160,7 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
     out, stats = jax.eval_shape(run, network.select(full, (name,)), x)
   except InvalidRngError:
     raise UserError(
-      f"{where} draws random numbers in training; give it the attribute"
+      f"{field} draws random numbers in training; give it the attribute"
       " `random = True`"
     ) from None
   except Exception as error:  # whatever a block raises
@@ -166,7 +168,7 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
       raise
     text = " ".join(str(error).split())[:100]
     raise UserError(
-      f"{where} cannot take a batch of any size, as an export does ({text}):"
+      f"{field} cannot take a batch of any size, as an export does ({text}):"
       " take x.shape[0] instead of len(x)"
     ) from error
   batch = x.shape[0]
@@ -178,14 +180,14 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
   default = jnp.result_type(float)
   if out.shape != shape or shape[0] != batch or out.dtype != default:
     raise UserError(
-      f"{where} gives {out.dtype} {list(out.shape)} of a batch of {batch}:"
+      f"{field} gives {out.dtype} {list(out.shape)} of a batch of {batch}:"
       f" blocks keep the samples' axis and hand {default} on, the last one"
       f" [B, D], and exits and head give logits [B, {net.classes}]"
     )
   form = jax.eval_shape(lambda: full.stats[name])
   if str(form) != str(stats[name]):
     raise UserError(
-      f"{where} changes the form of its running statistics (batch_stats)"
+      f"{field} changes the form of its running statistics (batch_stats)"
     )
   return out
 

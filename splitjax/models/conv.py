@@ -26,7 +26,8 @@ from jax import Array
 
 from splitjax.models import winograd
 
-THIN, NARROW = 8, 16
+THIN = 8
+NARROW = 16
 """The most input channels and filters that a CPU convolves by `_columns`."""
 
 PIXELS = 2048
@@ -362,7 +363,8 @@ def max_pool(x: Array) -> Array:
   out. The first of equal maxima receives the gradient, as in PyTorch.
   """
   b, h, w, c = x.shape
-  h, w = h // 2, w // 2
+  h //= 2
+  w //= 2
   # Maxima within rows, then over rows: this too keeps the first of equal ones.
   x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
   x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)

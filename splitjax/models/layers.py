@@ -20,7 +20,7 @@ from splitjax.models.network import Backbone, Block
 
 # Beyond these bounds array sizes overflow, or tracing takes too long to count
 # the parameters.
-Width = Annotated[float, Bounds(above=0, at_most=10**6)]
+Width = Annotated[float, Bounds(above=0, at_most=100)]
 Edge = Annotated[int, Bounds(at_least=1, at_most=10**6)]
 Length = Annotated[int, Bounds(at_least=2, at_most=1000)]
 Counts = Annotated[tuple[int, ...], Bounds(at_least=1, at_most=250)]
@@ -50,16 +50,18 @@ class Style:
     """Returns the dtype of arrays; "float32" is jax's default float."""
     return jnp.result_type(float) if self.dtype == "float32" else self.dtype
 
+  def cast(self, *arrays: Array) -> list[Array]:
+    """Converts the operands of a product."""
+    return [x.astype(self.array_dtype) for x in arrays]
 
-BARE, NORMED = Style(), Style(norm="batch")
+
+BARE = Style()
+NORMED = Style(norm="batch")
 """What factories take without a run."""
 
 
 class Conv(nn.Module):
-  """Convolution by `conv.conv2d`, with He's initialisation.
-
-  `kernel` is the edge length, odd; the stride is that of `conv2d`.
-  """
+  """Convolution by `conv.conv2d` with a kernel of an odd edge, drawn by He."""
 
   features: int
   kernel: int = 3
@@ -72,9 +74,7 @@ class Conv(nn.Module):
     """Maps [B, H, W, c] to [B, H', W', features]."""
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
-    dtype = self.style.array_dtype
-    x, kernel = x.astype(dtype), kernel.astype(dtype)
-    out = conv.conv2d(x, kernel, stride=self.stride)
+    out = conv.conv2d(*self.style.cast(x, kernel), stride=self.stride)
     if self.bias:
       bias = self.param("bias", nn.initializers.zeros, (self.features,))
       out = biased(out, bias)
@@ -100,8 +100,7 @@ class Dense(nn.Module):
     shape = x.shape[-self.axes :] + sizes
     kernel = self.param("kernel", self.kernel_init, shape)
     bias = self.param("bias", nn.initializers.zeros, sizes)
-    dtype = self.style.array_dtype
-    x, kernel = x.astype(dtype), kernel.astype(dtype)
+    x, kernel = self.style.cast(x, kernel)
     return biased(jnp.tensordot(x, kernel, self.axes), bias)
 
 
@@ -136,22 +135,17 @@ class ConvBlock(nn.Module):
     if self.edge > min(x.shape[1:3]):
       lack = [max(self.edge - n, 0) for n in x.shape[1:3]]
       x = jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in lack), (0, 0)))
-    layer = Conv(
-      self.features,
-      self.kernel,
-      self.stride,
-      bias=self.bias,
-      style=self.style,
-    )
+    layer = Conv(self.features, self.kernel, self.stride, self.bias, self.style)
     x = normalise(layer(x), train, real, self.style)
-    pool, act = POOLS[self.pool], ACTIVATIONS[self.act]
+    pool = POOLS[self.pool]
+    act = ACTIVATIONS[self.act]
     # A monotone activation commutes with a maximum, and so does its gradient;
     # after the pool it is computed of a quarter of the values.
     return act(pool(x)) if self.pool in MAXIMA else pool(act(x))
 
 
 class Pool(nn.Module):
-  """A pool as a block of its own; cut depths count it like any other block."""
+  """A pool as a block, which cut depths count."""
 
   kind: Pooling
 
@@ -252,13 +246,9 @@ def with_exits(
   """
   exits = {depth: Classifier(classes, pool) for depth in depths}
   return Backbone(
-    name=name,
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits=exits,
-    head=Classifier(classes),
-  )
+    name=name, shape=shape, classes=classes,
+    blocks=blocks, exits=exits, head=Classifier(classes),
+  )  # fmt: skip
 
 
 def mean_pool(x: Array) -> Array:

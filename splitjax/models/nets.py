@@ -206,12 +206,6 @@ def cnn1d(
   public code of personalised federated learning. On series of 128 steps and
   nine sensors with six classes it has 2,253,958 parameters. Exit: dense on the
   flattened features. Nothing is normalised.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["cnn1d"]((128, 9), classes=6, depths=(1, 2, 3))
-    >>> net.names()
-    ('conv1', 'conv2', 'dense1', 'dense2')
   """
   if shape[0] < 28:
     raise UserError(
@@ -352,9 +346,7 @@ class DepthwiseBlock(nn.Module):
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', c]."""
     kernel = self.param("kernel", he_normal, (3, 3, 1, x.shape[-1]))
-    dtype = self.style.array_dtype
-    x, kernel = x.astype(dtype), kernel.astype(dtype)
-    x = conv.depthwise(x, kernel, stride=self.stride)
+    x = conv.depthwise(*self.style.cast(x, kernel), stride=self.stride)
     return ACTIVATIONS[self.act](normalise(x, train, real, self.style))
 
 
@@ -375,8 +367,9 @@ class Inverted(nn.Module):
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', features]."""
     unit = functools.partial(ConvBlock, kernel=1, bias=False, style=self.style)
-    y, inner = x, self.expansion * x.shape[-1]
+    y = x
     if self.expansion > 1:
+      inner = self.expansion * x.shape[-1]
       y = unit(inner, act="relu6", name="expand")(y, train, real)
     depthwise = DepthwiseBlock(
       self.stride, "relu6", self.style, name="depthwise"

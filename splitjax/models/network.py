@@ -127,8 +127,7 @@ class Backbone:
   @property
   def vocabulary(self) -> int:
     """Returns V, if inputs are int32 token ids 0 to V - 1; otherwise 0."""
-    first = next(iter(self.blocks.values()), None)
-    return getattr(first, "vocabulary", 0)
+    return getattr(next(iter(self.blocks.values()), None), "vocabulary", 0)
 
   @property
   def random(self) -> bool:
@@ -182,7 +181,8 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
 
 def init(backbone: Backbone, key: Array) -> Net:
   """Initialises all blocks, all exits and the head at random from a key []."""
-  params, stats = dict[str, Tree](), dict[str, Tree]()
+  params = dict[str, Tree]()
+  stats = dict[str, Tree]()
 
   def draw(name: str, x: Array) -> Array:
     # Keyed by name, so that the choice of exits changes no other block.
@@ -240,8 +240,10 @@ def redraw(params: Tree, key: Array) -> Tree:
   bound = 1 / math.sqrt(math.prod(params["kernel"].shape[:-1]))
   for i, name in enumerate(("kernel", "bias")):
     if name in params:
-      seed, shape = jax.random.fold_in(key, i), params[name].shape
-      out[name] = jax.random.uniform(seed, shape, minval=-bound, maxval=bound)
+      seed = jax.random.fold_in(key, i)
+      out[name] = jax.random.uniform(
+        seed, params[name].shape, minval=-bound, maxval=bound
+      )
   return out
 
 
@@ -315,7 +317,8 @@ def run(
     real = jnp.ones(x.shape[0], bool)
   stats = dict[str, Tree]()
   for name in names:
-    block, seed = backbone.block(name), None
+    block = backbone.block(name)
+    seed = None
     if train and _is_random(block):
       if isinstance(key, tuple):
         raise UserError(
@@ -409,7 +412,8 @@ def taps(
   as in `run`. Behind the cut `last` [] int32, if there is one, no block is run,
   and activations are zeros. New running statistics are not returned.
   """
-  out, start = dict[int, Array](), 0
+  out = dict[int, Array]()
+  start = 0
   for cut in sorted(cuts):
     names = backbone.names(start, cut)
 
@@ -423,7 +427,8 @@ def taps(
       x = jax.lax.cond(
         start < last, through, lambda x, z=form: jnp.zeros(z.shape, z.dtype), x
       )
-    out[cut], start = x, cut
+    out[cut] = x
+    start = cut
   return out
 
 
@@ -443,7 +448,9 @@ def inject(
     and block name -> [] bool, whether the features went through the block.
   """
   cuts = sorted(entries)
-  x, stats, passed = entries[cuts[0]], dict[str, Tree](), dict[str, Array]()
+  x = entries[cuts[0]]
+  stats = dict[str, Tree]()
+  passed = dict[str, Array]()
   for cut, end in itertools.zip_longest(cuts, cuts[1:]):
     names = backbone.names(cut, end)
 

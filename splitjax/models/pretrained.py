@@ -53,11 +53,11 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   network of `transformers.vit`. The note says what was adapted.
 
   Raises:
-    UserError: the file cannot be read or does not fit; the message names a
-      tensor that is missing, different or unknown.
+    UserError: the file cannot be read, or a tensor is missing, different or
+      unknown.
   """
-  where = f"backbone.pretrained={path}"
-  file = load(path, where)
+  field = f"backbone.pretrained={path}"
+  file = load(path, field)
   full = sizes.shapes(backbone).params
   head = file.get("head/kernel", np.empty(0))
   further = any(key.startswith("pre_logits/") for key in file)
@@ -71,12 +71,12 @@ def read(path: str, backbone: Backbone) -> Pretrained:
     def take(at: tuple, like: Any, name=name, number=number) -> np.ndarray:
       key = tensor(name, number, at)
       spare.discard(key)
-      return fitted(file, key, like.shape, where)
+      return fitted(file, key, like.shape, field)
 
     params[name] = jax.tree_util.tree_map_with_path(take, full[name])
   if spare:  # the file is of another network
     extra = min(spare)
-    raise UserError(f"{where} does not fit: {extra!r} is in no block; {REMEDY}")
+    raise UserError(f"{field} does not fit: {extra!r} is in no block; {REMEDY}")
   note = f"weights of {path}"
   grids = side(file[POSITIONS]), side(params["block1"]["positions"])
   if grids[0] != grids[1]:
@@ -88,13 +88,13 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   return Pretrained(params=params, note=note, digest=digest)
 
 
-def load(path: str, where: str) -> dict[str, np.ndarray]:
-  """Loads an .npz file as key -> array; error messages begin with `where`."""
+def load(path: str, field: str) -> dict[str, np.ndarray]:
+  """Loads an .npz file as key -> array; error messages begin with `field`."""
   try:
     return read_arrays(expanded(path))
   except (OSError, ValueError) as error:
     raise UserError(
-      f"{where} cannot be read ({error}): is the path right? {REMEDY}"
+      f"{field} cannot be read ({error}): is the path right? {REMEDY}"
     ) from None
 
 
@@ -108,7 +108,7 @@ def tensor(name: str, number: int, at: tuple) -> str:
 
 
 def fitted(
-  file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
+  file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], field: str
 ) -> np.ndarray:
   """Returns a tensor as float32; position embeddings are resized to `shape`."""
   array = file.get(key)
@@ -122,7 +122,7 @@ def fitted(
       return array
     kind = "not finite in float32"
   raise UserError(
-    f"{where} does not fit: {key} is {kind or 'missing'}, not float32 {shape};"
+    f"{field} does not fit: {key} is {kind or 'missing'}, not float32 {shape};"
     f" {REMEDY}"
   )
 
@@ -141,7 +141,8 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
   """
   if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
     return positions
-  old, new = side(positions), math.isqrt(count - 1)
+  old = side(positions)
+  new = math.isqrt(count - 1)
   if positions.shape[:2] != (1, old**2 + 1):
     return positions
   from scipy import ndimage  # read by few runs

@@ -15,7 +15,8 @@ from splitjax.types import Net, Tree, UserError
 
 def shapes(backbone: Backbone) -> Net:
   """Makes the whole network, with a `jax.ShapeDtypeStruct` for each array."""
-  params, stats = dict[str, Tree](), dict[str, Tree]()
+  params = dict[str, Tree]()
+  stats = dict[str, Tree]()
 
   def look(name: str, x: Any) -> Any:
     x, params[name], stats[name] = block_shapes(backbone.block(name), x)
@@ -33,7 +34,8 @@ def parameters(backbone: Backbone) -> dict[str, int]:
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
   """Finds each block's output shape for one input, in the blocks' order."""
-  x, out = backbone.inputs(1), dict[str, tuple[int, ...]]()
+  x = backbone.inputs(1)
+  out = dict[str, tuple[int, ...]]()
   for name, block in backbone.blocks.items():
     x, *_ = block_shapes(block, x)
     out[name] = x.shape[1:]
@@ -46,7 +48,8 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
   "phi", "h" and "theta" are the parameters of the client's blocks, of its exit
   and of the server's part.
   """
-  size, behind = parameters(backbone), backbone.names()[depth - 1]
+  size = parameters(backbone)
+  behind = backbone.names()[depth - 1]
   return {
     "depth": depth,
     "behind": behind,
@@ -63,12 +66,11 @@ def flops(backbone: Backbone) -> dict[str, float]:
 
   Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
   CPU's cost analysis counts its FLOPs: nothing is compiled, and the numbers do
-  not depend on the machine.
-
-  Raises:
-    UserError: JAX has no CPU among its platforms, or no analysis for it.
+  not depend on the machine. A UserError says that JAX has no CPU, or no
+  analysis for it.
   """
-  full, counts = shapes(backbone), dict[str, float]()
+  full = shapes(backbone)
+  counts = dict[str, float]()
 
   def count(name: str, x: Any) -> Any:
     def apply(segment, x):
@@ -94,10 +96,13 @@ def flops_of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
 
   The client's part includes its exit, or the head of a whole network.
   """
-  counts, names = flops(backbone), (*backbone.names(depth), "head")
-  near = sum(counts[name] for name in backbone.names(0, depth))
-  far = sum(counts[name] for name in names) if len(names) > 1 else 0.0
-  return near + counts.get(network.classifier_at(backbone, depth), 0.0), far
+  counts = flops(backbone)
+  at_client = sum(counts[name] for name in backbone.names(0, depth))
+  at_client += counts.get(network.classifier_at(backbone, depth), 0.0)
+  if depth == backbone.length:
+    return at_client, 0.0
+  at_server = sum(counts[name] for name in (*backbone.names(depth), "head"))
+  return at_client, at_server
 
 
 def slow_convolutions(backbone: Backbone) -> str:

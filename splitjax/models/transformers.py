@@ -51,10 +51,7 @@ def patches(x: Array, size: int) -> Array:
 
 
 class Attention(nn.Module):
-  """Multi-head attention: softmax(q k' / sqrt(D / heads)) v.
-
-  The softmax has the default float.
-  """
+  """Multi-head attention: softmax(q k' / sqrt(D / heads)) v."""
 
   heads: int
   style: Style
@@ -67,7 +64,8 @@ class Attention(nn.Module):
       dense, (self.heads, dim // self.heads), style=self.style
     )
     q = split(name="query")(queries)
-    k, v = split(name="key")(x), split(name="value")(x)
+    k = split(name="key")(x)
+    v = split(name="value")(x)
     score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(float)
     share = nn.softmax(score / q.shape[-1] ** 0.5)
     share = share.astype(self.style.array_dtype)
@@ -85,7 +83,8 @@ def transform(
   approximates it by tanh. The sums are in the default float. Of the tokens
   [B, T, D] the first `keep` are updated and returned; None: all.
   """
-  dim, h = x.shape[-1], layer_norm()(x)
+  dim = x.shape[-1]
+  h = layer_norm()(x)
   x = x[:, :keep] + Attention(heads, style)(h[:, :keep], h)
   h = dense(4 * dim, style=style)(layer_norm()(x))
   h = nn.gelu(h, approximate=False)
@@ -166,17 +165,13 @@ def place(module: nn.Module, x: Array) -> Array:
 
 
 class TokenClassifier(nn.Module):
-  """A dense layer on the normalised class token.
-
-  As an exit it normalises the class token itself. As the head it takes the
-  embedding [B, D], which is normalised already.
-  """
+  """A dense layer on the class token, which only an exit normalises itself."""
 
   classes: int
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, T, D] (an exit) or [B, D] (the head) to [B, C]."""
+    """Maps [B, T, D] (an exit) or the embedding [B, D] (the head) to [B, C]."""
     del train, real
     if x.ndim == 3:
       x = layer_norm()(x[:, 0])
@@ -192,15 +187,10 @@ def encoder(
   blocks |= {f"block{i}": Transformer(heads, style) for i in range(2, length)}
   blocks[f"block{length}"] = Transformer(heads, style, last=True)
   classifier = TokenClassifier(classes)
-  exits = dict.fromkeys(depths, classifier)
   return Backbone(
-    name=name,
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits=exits,
-    head=classifier,
-  )
+    name=name, shape=shape, classes=classes,
+    blocks=blocks, exits=dict.fromkeys(depths, classifier), head=classifier,
+  )  # fmt: skip
 
 
 def vit(

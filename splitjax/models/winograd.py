@@ -37,7 +37,8 @@ def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
 def convolve(x: Array, kernel: Array) -> Array:
   """Convolves images [B, H, W, c] by [3, 3, c, f], padded to keep the size."""
   b, h, w, c = x.shape
-  f, pixels = kernel.shape[-1], h * w
+  f = kernel.shape[-1]
+  pixels = h * w
   # Pixels come first, so that each transform is one product for all samples.
   x = x.transpose(1, 2, 0, 3).reshape(pixels, b * c)
   into, of_kernel, back = (jnp.asarray(m, float) for m in _matrices(h, w))
@@ -78,7 +79,8 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
   back = np.zeros((tiles * m, m + 2, tiles))
   for i in range(tiles):
     # A tile reads m + 2 pixels; those beyond the edge are 0.
-    start, stop = i * m, (i + 1) * m
+    start = i * m
+    stop = start + m
     into[:, i, start : stop + 2], back[start:stop, :, i] = _tile(m)
   return into[:, :, 1 : n + 1], kernel, back[:n]
 

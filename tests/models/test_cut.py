@@ -17,12 +17,9 @@ def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
 @pytest.mark.parametrize(
   ("name", "given", "field"),
   [
-    # 9,216,000 w^2 + 40,704 w + 40 parameters of VGG-11.
-    ("vgg11", {"width": 1e6}, "backbone.name"),
+    ("vgg11", {"width": 101.0}, "backbone.width"),
     ("vgg11", {"width": float("nan")}, "backbone.width"),
-    ("vgg11", {"width": 1e30}, "backbone.width"),
     ("toy", {"width": 10**9}, "backbone.width"),
-    ("vit_s16", {"width": 1e6}, "backbone.name"),
     ("vit_s16", {"resolution": 16 * 10**5}, "backbone.resolution"),
     ("vit_s16", {"resolution": 30}, "backbone.resolution"),
     ("vit_s16", {"length": 10**9}, "backbone.length"),
