@@ -45,9 +45,11 @@ def sizes(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
   """
   _, cuts, shape, classes, *_ = ROWS[name]
   depths = splitjax.split_depths(name, shape, classes, depths=cuts)
-  sides = {side: [d[side] for d in depths] for side in ("phi", "h", "theta")}
-  total = depths[0]["phi"] + depths[0]["theta"]
-  return total, {k: (min(v), max(v)) for k, v in sides.items()}
+  sides = {side: depths[side] for side in ("phi", "h", "theta")}
+  total = int((depths.phi + depths.theta).iloc[0])
+  return total, {
+    side: (int(x.min()), int(x.max())) for side, x in sides.items()
+  }
 
 
 def lines(name: str) -> list[str]:

@@ -20,7 +20,6 @@ of |h| in it; with these once more it is 10.647.
 """
 
 import argparse
-import dataclasses
 import math
 import sys
 from collections.abc import Sequence
@@ -31,11 +30,10 @@ import numpy as np
 import pandas as pd
 
 import splitjax
-from splitjax import BACKBONES, Setting, UserError, evaluation
+from splitjax import BACKBONES, Resources, UserError, evaluation
 from splitjax.reports import figures, tables
 
 COLUMNS = {
-  "depth": "depth",
   "behind": "behind",
   "phi": "|phi|",
   "h": "|h|",
@@ -52,7 +50,7 @@ COLUMNS = {
   "beats_server": "3",
   "feasible": "feasible",
 }
-"""Key of `split_depths` -> head of its column."""
+"""Column of `split_depths` -> its head."""
 
 NOTES = """\
 Latency of one sample in parameters per unit of computing power; q_c is the
@@ -79,21 +77,30 @@ def _parser() -> argparse.ArgumentParser:
     "--depth", type=int, default=4, help="the cut that is drawn"
   )
   parser.add_argument("--workdir", type=Path, help="where the figure goes")
-  for field in dataclasses.fields(Setting):
-    kind = int if field.name == "smallest" else float
-    parser.add_argument(f"--{field.name}", type=kind, default=field.default)
+  defaults = {**Resources()._asdict(), "offloaded": 0.1, "limit": math.inf}
+  for name, default in defaults.items():
+    parser.add_argument(f"--{name}", type=float, default=default)
+  parser.add_argument("--smallest", type=int, default=0)
   return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Prints the table, draws the figure; 0, or 2 after a one-line error."""
   args = _parser().parse_args(argv)
-  names = [field.name for field in dataclasses.fields(Setting)]
-  setting = Setting(**{name: getattr(args, name) for name in names})
+  rates = Resources(args.client_power, args.server_power, args.bandwidth)
+  beta = args.offloaded
   shape, pixels = tuple(args.shape), math.prod(args.shape)
   try:
-    depths = splitjax.split_depths(args.backbone, shape, args.classes, setting)
-    if not 1 <= args.depth <= len(depths):
+    depths = splitjax.split_depths(
+      args.backbone,
+      shape,
+      args.classes,
+      rates,
+      offloaded=beta,
+      limit=args.limit,
+      smallest=args.smallest,
+    )
+    if args.depth not in depths.index:
       raise UserError(
         f"--depth={args.depth}: {args.backbone} can be cut at 1 to"
         f" {len(depths)}"
@@ -101,55 +108,57 @@ def main(argv: Sequence[str] | None = None) -> int:
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
-  limit = "no limit" if setting.limit is None else f"limit {setting.limit:g}"
+  limit = f"limit {args.limit:g}" if args.limit < math.inf else "no limit"
   print(
-    f"{args.backbone}, q = {pixels}, P_C = {setting.client_power:g}, P_S ="
-    f" {setting.server_power:g}, R = {setting.bandwidth:g}, beta ="
-    f" {setting.offloaded:g}, {limit}, smallest |phi| {setting.smallest:,}\n"
+    f"{args.backbone}, q = {pixels}, P_C = {rates.client_power:g}, P_S ="
+    f" {rates.server_power:g}, R = {rates.bandwidth:g}, beta = {beta:g},"
+    f" {limit}, smallest |phi| {args.smallest:,}\n"
   )
-  print(tables.terminal(_depths(depths).set_index("depth")))
+  print(tables.terminal(_depths(depths)))
   print(f"\n{NOTES}\n\nTable I, one sample:\n")
-  depth = depths[args.depth - 1]
-  print(tables.terminal(_table_1(depth, setting, pixels)))
+  sizes = evaluation.sizes_of(depths.loc[args.depth])
+  cut = f"cut at {args.depth}"
+  print(tables.terminal(_table_1(sizes, cut, rates, beta, pixels)))
   if args.workdir is not None:
     args.workdir.mkdir(parents=True, exist_ok=True)
     title = f"Inference time of {args.backbone}, cut at depth {args.depth}"
-    drawn = inference_time(depth, setting, pixels, title)
+    drawn = inference_time(sizes, rates, beta, pixels, title)
     name = f"inference_time_{args.backbone}_{args.depth}.png"
     print(f"\nFigure {figures.save(drawn, args.workdir / name)}")
   return 0
 
 
-def _depths(depths: Sequence[evaluation.SplitDepth]) -> pd.DataFrame:
+def _depths(depths: pd.DataFrame) -> pd.DataFrame:
   """Tabulates the depths with their sizes, latencies and bounds, as text."""
-  words = {None: "any", True: "ok", False: "no"}
-  return pd.DataFrame(
-    {
-      head: [
-        f"{value:,.5g}" if isinstance(value, float) and value < 1e3
-        else f"{value:,.0f}" if isinstance(value, float)
-        else words[value] if value is None or isinstance(value, bool)
-        else f"{value:,}" if isinstance(value, int)
-        else value
-        for value in (depth[key] for depth in depths)
-      ]
-      for key, head in COLUMNS.items()
-    }
-  )  # fmt: skip
+  texts = {
+    head: [_text(value) for value in depths[column].tolist()]
+    for column, head in COLUMNS.items()
+  }
+  return pd.DataFrame(texts, index=depths.index)
+
+
+def _text(value: str | bool | float) -> str:
+  """Writes a value of `split_depths`; a bound that any value meets as "any"."""
+  if isinstance(value, str):
+    return value
+  if isinstance(value, bool):
+    return "ok" if value else "no"
+  if math.isinf(value):
+    return "any"
+  if isinstance(value, float) and value < 1e3:
+    return f"{value:,.5g}"
+  return f"{value:,.0f}"
 
 
 def _table_1(
-  depth: evaluation.SplitDepth, setting: Setting, pixels: int
+  sizes: evaluation.Sizes, cut: str, rates: Resources, beta: float, pixels: int
 ) -> pd.DataFrame:
   """Tabulates SplitGP's Table I for one sample and one cut, as text."""
-  sizes = evaluation.sizes_of(depth)
-  rates = setting.resources()
-  beta = setting.offloaded
   whole, lines = sizes.prefix + sizes.server, []
   for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
     stored, *sent = evaluation.needs(each, 1, beta, answers)
     time = evaluation.round_trip_latency(each, rates, 1, beta, answers)
-    where = f"cut at {depth['depth']}" if name == "cut" else f"all at {name}"
+    where = cut if name == "cut" else f"all at {name}"
     numbers = [f"{number:,.10g}" for number in sent]
     share = f"{100 * stored / whole:.2f} %"
     lines.append([where, f"{stored:,.10g}", share, *numbers, f"{time:,.0f}"])
@@ -158,26 +167,27 @@ def _table_1(
 
 
 def inference_time(
-  depth: evaluation.SplitDepth, setting: Setting, pixels: int, title: str
+  sizes: evaluation.Sizes,
+  rates: Resources,
+  beta: float,
+  pixels: int,
+  title: str,
 ) -> figures.Figure:
   """Draws the latencies over client power P_C and over bandwidth R.
 
   A dotted line is the bound of Proposition 2 or 3: beyond it the cut network is
   slower than the whole one at the client or at the server.
   """
-  sizes, rates = evaluation.sizes_of(depth), setting.resources()
-  bounds = evaluation.propositions(sizes, rates, setting.offloaded, pixels)
-  names = {"client": "client power P_C", "bandwidth": "bandwidth R"}
+  bounds = evaluation.propositions(sizes, rates, beta, pixels)
+  names = {"client_power": "client power P_C", "bandwidth": "bandwidth R"}
   lines = []
   for field, factors in {
-    "client": np.geomspace(0.05, 100, 200),
+    "client_power": np.geomspace(0.05, 100, 200),
     "bandwidth": np.geomspace(1e-3, 10, 200),
   }.items():
     for x in getattr(rates, field) * factors:
       varied = rates._replace(**{field: float(x)})
-      times = evaluation.inference_times(
-        sizes, varied, setting.offloaded, pixels
-      )
+      times = evaluation.inference_times(sizes, varied, beta, pixels)
       for name, value in zip(LINES, times, strict=True):
         lines.append((0, names[field], "inference_time", name, x, float(value)))
   heads = "seed", "panel", "metric", "where", "x", "value"

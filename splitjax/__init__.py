@@ -11,7 +11,7 @@ if TYPE_CHECKING:
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
   from splitjax.engine.loops import TOPOLOGIES
-  from splitjax.evaluation.latency import Setting, split_depths
+  from splitjax.evaluation.latency import Resources, split_depths
   from splitjax.evaluation.metrics import METRICS
   from splitjax.experiment.evaluate import evaluate_again
   from splitjax.experiment.reporting import report_again
@@ -51,7 +51,7 @@ _attached, _, _names = lazy_loader.attach(
     "data.augmentations": ["AUGMENTATIONS"],
     "data.corruptions": ["CORRUPTIONS"],
     "engine.loops": ["TOPOLOGIES"],
-    "evaluation.latency": ["Setting", "split_depths"],
+    "evaluation.latency": ["Resources", "split_depths"],
     "evaluation.metrics": ["METRICS"],
     "experiment.evaluate": ["evaluate_again"],
     "experiment.reporting": ["report_again"],

@@ -15,7 +15,7 @@ _PUBLIC = {
   " performance_gap positions queue shares",
   "gate": "Answered GRID aside best default_grid estimate patches predictions"
   " score sweep",
-  "latency": "Resources Setting Sizes SplitDepth deployments inference_times"
+  "latency": "Resources Sizes deployments inference_times"
   " needs propositions round_trip_latency sizes_of split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",
   "means": "over_clients over_samples spread",

@@ -9,19 +9,15 @@ References:
   Hydra (Tirana et al., AAAI 2026), Section 4 and appendix D.2.
 """
 
-import dataclasses
 import math
-import typing
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from splitjax import fields
 from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Subject
-from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
-from splitjax.files import plain
 from splitjax.models import BACKBONES
 from splitjax.models.build import cut
 from splitjax.models.sizes import outputs, parts_at
@@ -30,24 +26,21 @@ from splitjax.types import UserError
 
 
 class Sizes(NamedTuple):
-  """Numbers of parameters of each client's network.
-
-  They are [N], or numbers without an axis for a single client.
-  """
+  """Numbers of parameters of each client's network, [N]; numbers for one."""
 
   #: |phi_n|; the whole network with its head if the client holds it all
   prefix: np.ndarray
   exit: np.ndarray  #: |h_n|; 0 if there is none or if `prefix` includes it
   server: np.ndarray  #: |theta|, only the blocks that these features pass
-  channels: np.ndarray  #: dim_cut, the channels at the cut, not parameters
+  channels: np.ndarray  #: dim_cut or q_c, the channels at the cut
 
 
 class Resources(NamedTuple):
   """Computing powers and bandwidth, in the units of the papers."""
 
-  client: np.ndarray | float  #: [N] P_C; a number for one client
-  server: float = 100.0  #: P_S
-  bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP
+  client_power: np.ndarray | float = 20.0  #: [N] P_C; a number for one client
+  server_power: float = 100.0  #: P_S
+  bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP, numbers per time
 
 
 def round_trip_latency(
@@ -80,23 +73,24 @@ def round_trip_latency(
     sent = np.zeros_like(sent)
   if "client" not in sides:
     sent = np.ones_like(sent)
-  device = (sizes.prefix + sizes.exit * ("client" in sides)) / resources.client
+  passed = sizes.prefix + sizes.exit * ("client" in sides)
+  device = passed / resources.client_power
   return samples * (device + sent * _remote(sizes, resources))
 
 
 def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
   """The time of one offloaded sample, dim_cut / BW + |theta| / P_S."""
   sending = sizes.channels / resources.bandwidth
-  return sending + sizes.server / resources.server
+  return sending + sizes.server / resources.server_power
 
 
 class Needs(NamedTuple):
   """The columns of SplitGP's Table I, for each client."""
 
-  storage: np.ndarray  #: [N] parameters that a client stores
-  #: [..., N] samples times the parameters that each passes at the client
+  storage: np.ndarray  #: [N] |phi| + |h|, parameters that a client stores
+  #: [..., N] (|phi| + |h|) |D|, parameters that its samples pass there
   computation: np.ndarray
-  communication: np.ndarray  #: [..., N] numbers that a client sends
+  communication: np.ndarray  #: [..., N] beta q_c |D|, numbers that it sends
 
 
 def needs(
@@ -105,10 +99,8 @@ def needs(
   offloaded: np.ndarray | float,
   sides: tuple[str, ...],
 ) -> Needs:
-  """|phi| + |h|, (|phi| + |h|) |D| and beta q_c |D| (SplitGP Table I).
-
-  Each by `round_trip_latency`: infinite powers and bandwidth remove the rest.
-  """
+  """Computes SplitGP's Table I; arguments are those of `round_trip_latency`."""
+  # Infinite powers and bandwidth remove the other terms of the latency.
   computing = Resources(1.0, np.inf, np.inf)
   sending = Resources(np.inf, np.inf, 1.0)
   return Needs(
@@ -119,7 +111,7 @@ def needs(
 
 
 def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
-  """Returns each client's |phi|, |h| and |theta|, and the channels at its cut.
+  """Returns the sizes of each client's parts.
 
   If clients train the whole network, |phi| is its size and the rest is 0. But
   if the server evaluates that network (`at_server`), |theta| is its size, and
@@ -136,8 +128,7 @@ def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
       if at_server:
         numbers = [0, 0, everything, math.prod(net.shape)]
     table[list(cohort.ids)] = numbers
-  prefix, exit, server, channels = table.T
-  return Sizes(prefix=prefix, exit=exit, server=server, channels=channels)
+  return Sizes(*table.T)
 
 
 def resources(subject: Subject) -> Resources:
@@ -171,7 +162,7 @@ def deployments(
 def inference_times(
   sizes: Sizes, resources: Resources, offloaded: float, pixels: float
 ) -> np.ndarray:
-  """Latency [3] of one client's sample in each of `deployments`, in order."""
+  """Latency [3, ...] of a sample in each of `deployments`, in their order."""
   return np.stack(
     [
       round_trip_latency(deployed, resources, 1, offloaded, sides)
@@ -193,7 +184,7 @@ def propositions(
   resources: Resources,
   offloaded: np.ndarray | float,
   pixels: float,
-  limit: float = np.inf,
+  limit: float = math.inf,
 ) -> Propositions:
   """Computes up to where a cut is fast enough (SplitGP Prop. 1-3, eq. 31-33).
 
@@ -214,177 +205,125 @@ def propositions(
   network = sizes.prefix + sizes.server
   spare = limit - offloaded * sizes.channels / bandwidth
   spare = spare - sizes.exit / power - offloaded * network / server
+  faster = server - offloaded * power
   remote = offloaded * _remote(sizes, resources)
   spared = sizes.prefix + (1 - offloaded) * sizes.server
   slower = (sizes.prefix + sizes.exit) / power - spared / server
   saved = pixels - offloaded * sizes.channels
   return Propositions(
-    prefix=power * server * spare / (server - offloaded * power),
+    prefix=ratio(power * server * spare, faster, otherwise=np.inf),
     power=ratio(sizes.server - sizes.exit, remote, otherwise=np.inf),
     bandwidth=ratio(saved, slower, otherwise=np.inf),
   )
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-  """A client, its link and its requirements; defaults are the paper's.
-
-  Example:
-    >>> import splitjax
-    >>> phone = splitjax.Setting(client_power=5.0, bandwidth=2.0)
-    >>> phone.server_power
-    100.0
-  """
-
-  client_power: Annotated[float, POSITIVE] = 20.0  #: P_C, parameters per time
-  server_power: Annotated[float, POSITIVE] = 100.0  #: P_S
-  #: R of SplitGP, BW of HARMONY, numbers per time
-  bandwidth: Annotated[float, POSITIVE] = 1.0
-  #: beta, the share of samples that the server answers
-  offloaded: Annotated[float, PROBABILITY] = 0.1
-  #: tau', the latency allowed for one sample; None: no limit
-  limit: Annotated[float | None, POSITIVE] = None
-  #: |phi_min|, parameters that personalisation needs
-  smallest: Annotated[int, NOT_NEGATIVE] = 0
-
-  def resources(self) -> Resources:
-    """Returns P_C, P_S and R."""
-    return Resources(self.client_power, self.server_power, self.bandwidth)
-
-
-class SplitDepth(TypedDict):
-  """A depth at which a network can be cut, JSON-ready."""
-
-  depth: int
-  behind: str  #: the name of the client's last block
-  phi: int  #: parameters of the client's blocks
-  h: int  #: of its exit
-  theta: int  #: of the server's part
-  channels: int  #: q_c, the channel dimension at the cut (HARMONY eq. 12)
-  features: int  #: how many numbers one sample has at the cut
-  #: whether no shallower cut sends fewer numbers (Hydra, appendix D.2)
-  bottleneck: bool
-  #: bytes that the server's blocks take in float32, with their outputs for a
-  #: batch; one of Hydra's heads takes as many if the heads begin here
-  memory: int
-  cut: float  #: latency of one sample (SplitGP eq. 30)
-  at_client: float  #: eq. 28
-  at_server: float  #: eq. 29
-  #: the bounds of Prop. 1-3; None if infinite
-  largest_prefix: float | None
-  largest_power: float | None
-  largest_bandwidth: float | None
-  within_limit: bool  #: whether Prop. 1 is met
-  large_enough: bool  #: whether |phi| is not below the smallest
-  feasible: bool  #: both
-  beats_client: bool  #: whether Prop. 2 is met
-  beats_server: bool  #: whether Prop. 3 is met
 
 
 def split_depths(
   name: str,
   shape: tuple[int, ...],
   classes: int,
-  setting: Setting = Setting(),
+  resources: Resources | None = None,
   *,
+  offloaded: float = 0.1,
+  limit: float = math.inf,
+  smallest: int = 0,
   depths: Sequence[int] | None = None,
   batch: int = 64,
   vocabulary: int = 0,
   **options: Any,
-) -> list[SplitDepth]:
-  """Evaluates the depths at which a backbone can be cut.
+) -> pd.DataFrame:
+  """Tabulates the depths at which a backbone can be cut, for one client.
 
   Args:
     name: key of BACKBONES.
     shape: shape of one input, (H, W, c) of images. A raw sample sent to the
       server has q numbers, the product of `shape`.
     classes: C.
-    setting: the client, its link and its requirements.
+    resources: powers and bandwidth; None: SplitGP's.
+    offloaded: beta, the share of samples that the server answers.
+    limit: tau', the latency allowed for one sample.
+    smallest: |phi_min|, parameters that personalisation needs.
     depths: the depths to evaluate, ascending; None: all.
     batch: samples of a step, for the memory of the server's blocks.
     vocabulary: V, for a backbone of token ids.
     **options: options of the backbone.
 
   Returns:
-    A dict with the entries of `SplitDepth` for each depth.
+    A row for each depth, with the columns
+      behind: the name of the client's last block.
+      phi, h, theta, channels: the `Sizes`.
+      features: how many numbers one sample has at the cut.
+      bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
+        D.2).
+      memory: bytes that the server's blocks take in float32, with their outputs
+        for a batch; one of Hydra's heads takes as many if it begins here.
+      cut, at_client, at_server: latency of one sample (eq. 30, 28 and 29).
+      largest_prefix, largest_power, largest_bandwidth: the `Propositions`.
+      within_limit, beats_client, beats_server: whether they are met.
+      large_enough: whether |phi| is not below the smallest.
+      feasible: whether the cut is within the limit and large enough.
 
   Raises:
-    UserError: an unknown backbone, or an invalid option or setting.
+    UserError: an unknown backbone, or an invalid option or number.
 
   Example:
     >>> import splitjax
-    >>> depths = splitjax.split_depths("cnn8", (28, 28, 1), 10)
-    >>> [row["depth"] for row in depths if row["feasible"]]
-    [1, 2, 3, 4, 5, 6]
+    >>> table = splitjax.split_depths("cnn8", (28, 28, 1), 10, limit=30_000)
+    >>> table.index[table.feasible].tolist()
+    [1, 2, 3, 4]
   """
-  check_setting(setting)
+  resources = resources or Resources()
+  _check(resources, offloaded, limit)
   spec = Spec.of(BACKBONES, {"name": name, **options}, "backbone")
   if depths is None:
     uncut = cut(name, shape, classes, spec.options, vocabulary)
     depths = range(1, uncut.length)
-  chosen = {**spec.options, "depths": tuple(depths)}
-  net = cut(name, shape, classes, chosen, vocabulary)
-  sent = {k: math.prod(x) for k, x in outputs(net).items()}
-  rows = []
-  for depth in depths:
-    part = parts_at(net, depth)
-    part["channels"] = part.pop("cut")[-1]
-    passed = [sent[block] for block in net.names(0, depth)]
-    behind = sum(sent[block] for block in net.names(depth)) + classes
-    part["features"] = passed[-1]
-    part["bottleneck"] = passed[-1] <= min(passed)
-    part["memory"] = 4 * (part["theta"] + batch * behind)
-    rows.append(plain(part | _judged(part, setting, math.prod(shape))))
-  return rows
+  settings = {**spec.options, "depths": tuple(depths)}
+  net = cut(name, shape, classes, settings, vocabulary)
+  table = pd.DataFrame([parts_at(net, depth) for depth in depths])
+  table = table.set_index("depth")
+  table["channels"] = [features[-1] for features in table.pop("cut")]
 
+  # What the cut sends, and what the blocks behind it hold for a batch.
+  sent = np.array([math.prod(x) for x in outputs(net).values()])
+  index = np.array(depths) - 1
+  table["features"] = sent[index]
+  table["bottleneck"] = (sent <= np.minimum.accumulate(sent))[index]
+  behind = sent.sum() - sent.cumsum()[index] + classes
+  table["memory"] = 4 * (table.theta + batch * behind)
 
-def sizes_of(depth: SplitDepth) -> Sizes:
-  """Reads |phi|, |h|, |theta| and q_c from a row of `split_depths`."""
-  return Sizes(
-    prefix=np.asarray(depth["phi"]),
-    exit=np.asarray(depth["h"]),
-    server=np.asarray(depth["theta"]),
-    channels=np.asarray(depth["channels"]),
-  )
-
-
-def _judged(depth: Any, setting: Setting, pixels: int) -> dict[str, object]:
-  """Computes latencies, bounds and checks of these bounds for a cut."""
-  sizes = sizes_of(depth)
-  rates = setting.resources()
-  beta = setting.offloaded
-  limit = math.inf if setting.limit is None else setting.limit
-  split, client, server = inference_times(sizes, rates, beta, pixels)
-  bounds = propositions(sizes, rates, beta, pixels, limit)
   # Compare latencies, not bounds: with beta = 0 a bound is infinite.
-  within = split <= limit
-  enough = depth["phi"] >= setting.smallest
-  return {
-    "cut": split,
-    "at_client": client,
-    "at_server": server,
-    "largest_prefix": None if setting.limit is None else bounds.prefix,
-    "largest_power": bounds.power,
-    "largest_bandwidth": bounds.bandwidth,
-    "within_limit": within,
-    "large_enough": enough,
-    "beats_client": split <= client,
-    "beats_server": split <= server,
-    "feasible": within and enough,
-  }
+  pixels = math.prod(shape)
+  sizes = sizes_of(table)
+  times = inference_times(sizes, resources, offloaded, pixels)
+  table["cut"], table["at_client"], table["at_server"] = times
+  bounds = propositions(sizes, resources, offloaded, pixels, limit)
+  for bound, values in bounds._asdict().items():
+    table[f"largest_{bound}"] = values
+  table["within_limit"] = table.cut <= limit
+  table["large_enough"] = table.phi >= smallest
+  table["beats_client"] = table.cut <= table.at_client
+  table["beats_server"] = table.cut <= table.at_server
+  table["feasible"] = table.within_limit & table.large_enough
+  return table
 
 
-def check_setting(setting: Setting) -> None:
-  """Raises a UserError if a setting is invalid."""
-  hints = typing.get_type_hints(Setting, include_extras=True)
-  for field, hint in hints.items():
-    fields.convert(getattr(setting, field), hint, field)
-  if setting.limit is not None and not (
-    setting.server_power > setting.offloaded * setting.client_power
-  ):
+def sizes_of(depths: pd.DataFrame | pd.Series) -> Sizes:
+  """Reads the sizes from `split_depths`, or from one of its rows."""
+  columns = "phi", "h", "theta", "channels"
+  return Sizes(*(np.asarray(depths[column]) for column in columns))
+
+
+def _check(resources: Resources, offloaded: float, limit: float) -> None:
+  """Raises a UserError if a number of `split_depths` is invalid."""
+  for field, value in {**resources._asdict(), "limit": limit}.items():
+    if not value > 0:
+      raise UserError(f"{field}={value} must be above 0")
+  if not 0 <= offloaded <= 1:
+    raise UserError(f"offloaded={offloaded} must be in 0..1")
+  least = offloaded * resources.client_power
+  if limit < math.inf and not resources.server_power > least:
     raise UserError(
-      f"limit={setting.limit}: Proposition 1 wants server_power"
-      f" ({setting.server_power}) above offloaded x client_power"
-      f" ({setting.offloaded} x {setting.client_power}): raise server_power, or"
-      " leave limit out"
+      f"limit={limit}: Proposition 1 wants server_power"
+      f" ({resources.server_power}) above offloaded x client_power ({least}):"
+      " raise server_power, or leave limit out"
     )

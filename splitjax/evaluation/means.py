@@ -4,8 +4,8 @@ import numpy as np
 
 
 def ratio(
-  over: np.ndarray,
-  under: np.ndarray,
+  over: np.ndarray | float,
+  under: np.ndarray | float,
   *,
   least: float = 0.0,
   otherwise: float = np.nan,

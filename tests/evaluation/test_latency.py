@@ -7,7 +7,7 @@ from matplotlib import image
 
 from configs import harmony_table1, splitgp_figure3
 from splitjax import evaluation
-from splitjax.evaluation import Setting
+from splitjax.evaluation import Resources
 
 CNN8 = ("cnn8", (28, 28, 1), 10)
 PAPER = evaluation.Sizes(
@@ -23,7 +23,7 @@ SIZES = evaluation.Sizes(
   server=np.array([5000, 4000]),
   channels=np.array([8, 16]),
 )
-RATES = evaluation.Resources(np.array([10.0, 40.0]))
+RATES = Resources(np.array([10.0, 40.0]))
 SAMPLES = np.array([20, 10])
 OFFLOADED = np.array([0.5, 0.25])
 
@@ -76,7 +76,7 @@ def test_the_columns_of_table_1_by_hand():
 
 def test_rates_leading_axes_and_clients_without_samples():
   # client 0: 20 * (30 + 0.5 * (8 / 2 + 5000 / 50)) = 20 * 82 = 1640
-  rates = RATES._replace(server=50.0, bandwidth=2.0)
+  rates = RATES._replace(server_power=50.0, bandwidth=2.0)
   got = evaluation.round_trip_latency(SIZES, rates, SAMPLES, OFFLOADED, BOTH)
   assert got[0] == pytest.approx(1640)
   samples = np.array([[20, 10], [20, 0]])
@@ -95,7 +95,7 @@ def test_splitfed_of_the_paper():
     server=np.array([9_155_100, 8_860_000, 8_268_800]),
     channels=np.array([128, 256, 256]),
   )
-  rates = evaluation.Resources(np.array([10.0, 20.0, 40.0]))
+  rates = Resources(np.array([10.0, 20.0, 40.0]))
   samples = np.array([[2000] * 3, [3600] * 3])
   each = evaluation.round_trip_latency(
     sizes, rates, samples, np.ones(3), ("server",)
@@ -106,14 +106,12 @@ def test_splitfed_of_the_paper():
 
 @pytest.fixture(scope="module")
 def depths():
-  return evaluation.split_depths(
-    *CNN8, Setting(limit=30_000.0, smallest=50_000)
-  )
+  return evaluation.split_depths(*CNN8, limit=30_000.0, smallest=50_000)
 
 
 def test_the_paper_s_cut_by_hand(depths):
-  fourth = depths[3]
-  assert (fourth["depth"], fourth["behind"]) == (4, "conv4")
+  fourth = depths.loc[4]
+  assert fourth["behind"] == "conv4"
   assert (fourth["phi"], fourth["h"]) == (387_840, 23_050)
   assert (fourth["theta"], fourth["channels"]) == (3_480_330, 256)
   # 410890 / 20 + 0.1 * (256 + 3480330 / 100) = 20544.5 + 3505.93
@@ -126,19 +124,19 @@ def test_the_paper_s_cut_by_hand(depths):
   # Proposition 2: (3480330 - 23050) / (0.1 * (256 + 34803.3))
   assert fourth["largest_power"] == pytest.approx(986.1, abs=0.1)
   # Proposition 3: 410890 / 20 < (387840 + 0.9 * 3480330) / 100, at any R
-  assert fourth["largest_bandwidth"] is None
+  assert np.isinf(fourth["largest_bandwidth"])
 
 
 def test_every_depth_is_judged(depths):
-  assert [d["depth"] for d in depths] == [1, 2, 3, 4, 5, 6]
-  assert len({d["phi"] + d["theta"] for d in depths}) == 1
-  assert [d["large_enough"] for d in depths] == [0, 0, 1, 1, 1, 1]
-  assert [d["within_limit"] for d in depths] == [1, 1, 1, 1, 0, 0]
-  assert [d["feasible"] for d in depths] == [0, 0, 1, 1, 0, 0]
-  for depth in depths:  # the bounds say what the latencies say
-    assert depth["within_limit"] == (depth["phi"] <= depth["largest_prefix"])
-    assert depth["beats_client"] == (depth["largest_power"] >= 20)
-    assert depth["beats_server"] == ((depth["largest_bandwidth"] or 1) >= 1)
+  assert depths.index.tolist() == [1, 2, 3, 4, 5, 6]
+  assert set(depths.phi + depths.theta) == {3_868_170}
+  assert depths.large_enough.tolist() == [0, 0, 1, 1, 1, 1]
+  assert depths.within_limit.tolist() == [1, 1, 1, 1, 0, 0]
+  assert depths.feasible.tolist() == [0, 0, 1, 1, 0, 0]
+  # The bounds say what the latencies say.
+  assert (depths.within_limit == (depths.phi <= depths.largest_prefix)).all()
+  assert (depths.beats_client == (depths.largest_power >= 20)).all()
+  assert (depths.beats_server == (depths.largest_bandwidth >= 1)).all()
 
 
 @pytest.mark.parametrize(
@@ -153,12 +151,12 @@ def test_every_depth_is_judged(depths):
   ],
 )
 def test_bottlenecks_are_the_cuts_of_hydra(name, cuts, found):
-  every = evaluation.split_depths(name, (32, 32, 3), 10)
-  assert [d["depth"] for d in every if d["bottleneck"]] == found
+  table = evaluation.split_depths(name, (32, 32, 3), 10)
+  assert table.index[table.bottleneck].tolist() == found
   assert set(cuts) <= set(found)
   # The same of some depths alone.
   some = evaluation.split_depths(name, (32, 32, 3), 10, depths=cuts)
-  assert all(d["bottleneck"] for d in some)
+  assert some.bottleneck.all()
 
 
 def test_memory_of_hydra_s_heads_by_hand():
@@ -171,34 +169,34 @@ def test_memory_of_hydra_s_heads_by_hand():
   maps = {24: 4 * 1024 + 1024 + 10}
   maps[20] = maps[24] + 3 * 16 * 512 + 4 * 512
   for depth, parameters in ((24, short), (20, long)):
-    (found,) = evaluation.split_depths(
+    table = evaluation.split_depths(
       "mobilenet_v1", (32, 32, 3), 10, depths=(depth,), batch=64
     )
-    assert found["theta"] == parameters
-    assert found["memory"] == 4 * (parameters + 64 * maps[depth])
+    assert table.theta[depth] == parameters
+    assert table.memory[depth] == 4 * (parameters + 64 * maps[depth])
 
 
 def test_without_a_limit_only_the_smallest_prefix_counts():
-  found = evaluation.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
+  table = evaluation.split_depths(*CNN8, smallest=400_000, width=0.5)
   # conv 160 + 4,640 + 18,496 + 73,856 + 147,584, dense 590,336 + 131,328, head.
-  assert {d["phi"] + d["theta"] for d in found} == {968_970}
-  assert all(d["largest_prefix"] is None for d in found)
-  assert [d["feasible"] for d in found] == [d["phi"] >= 4e5 for d in found]
+  assert set(table.phi + table.theta) == {968_970}
+  assert np.isinf(table.largest_prefix).all()
+  assert (table.feasible == (table.phi >= 4e5)).all()
 
 
 @pytest.mark.parametrize("power", [5.0, 20.0])
 def test_lines_of_the_figure_cross_at_the_propositions(power):
   beta = np.array([0.1])
-  rates = evaluation.Resources(np.array([power]))
+  rates = Resources(np.array([power]))
 
   def at(**given):
     return evaluation.inference_times(PAPER, rates._replace(**given), 0.1, 784)
 
   bounds = evaluation.propositions(PAPER, rates, beta, 784)
   bound = bounds.power
-  cut, client, _ = at(client=bound)
+  cut, client, _ = at(client_power=bound)
   assert cut == pytest.approx(client)
-  cut, client, _ = at(client=0.9 * bound)
+  cut, client, _ = at(client_power=0.9 * bound)
   assert cut < client
   never = evaluation.propositions(PAPER, rates, np.zeros(1), 784)
   assert np.isinf(never.power)
