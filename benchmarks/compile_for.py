@@ -19,10 +19,11 @@ import numpy as np
 from jax.experimental import topologies
 from tabulate import tabulate
 
-from splitjax import sandbox, target
+from splitjax import target
 from splitjax.engine.round import run_round
 from splitjax.methods import METHODS, Optimizer
 from splitjax.models import BACKBONES
+from splitjax.simulation import sandbox
 
 ROUNDS = ("harmony", "splitgp", "pgfedsplit", "hydra")
 IMAGE, CUT, BATCH, CLIENTS = (28, 28, 1), 3, 50, 12

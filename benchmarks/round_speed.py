@@ -16,7 +16,7 @@ import jax
 
 from benchmarks import subprocesses
 from benchmarks.rounds import Rounds, Setting, machine
-from splitjax.machine import use_cores
+from splitjax.experiment.machine import use_cores
 
 BEFORE = 2
 """Rounds that do not count."""

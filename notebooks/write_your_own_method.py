@@ -47,8 +47,8 @@ print(*jax.devices(), sep=", ")
 # %%
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config, pytree
-from splitjax.check import Broken
 from splitjax.methods import SplitGP, WholeNetwork, is_body, is_head
+from splitjax.simulation.check import Broken
 from splitjax.types import Stage
 
 # %% [markdown]

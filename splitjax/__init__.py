@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 
 if TYPE_CHECKING:
-  from splitjax.check import check_method
   from splitjax.config.config import Config, compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
@@ -14,12 +13,12 @@ if TYPE_CHECKING:
   from splitjax.evaluation.latency import Resources, split_depths
   from splitjax.evaluation.metrics import METRICS
   from splitjax.experiment.evaluate import evaluate_again
+  from splitjax.experiment.machine import set_up, use_cores
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runs import run, run_seeds
   from splitjax.experiment.setup import build
   from splitjax.experiment.trained import Trained, load
   from splitjax.fleet.allocation import ALLOCATIONS
-  from splitjax.machine import set_up, use_cores
   from splitjax.methods import METHODS
   from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
   from splitjax.methods.task_losses import LOSSES
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
   from splitjax.parameters import pytree
   from splitjax.reports import figures
   from splitjax.simulation import simulate
+  from splitjax.simulation.check import check_method
   from splitjax.types import UserError
   from splitjax.wire import MESSAGES
 
@@ -36,7 +36,7 @@ __version__ = "0.1.0"
 
 _PACKAGES = (
   "config configs data engine evaluation experiment fleet methods models"
-  " reports types wire"
+  " reports simulation types wire"
 ).split()
 
 # Names are imported on first use, so that an error in a flag or a config is
@@ -45,7 +45,6 @@ _attached, _, _names = lazy_loader.attach(
   __name__,
   submodules=_PACKAGES,
   submod_attrs={
-    "check": ["check_method"],
     "config.config": ["Config", "compare", "default", "spec", "vary"],
     "data": ["PARTITIONS", "SHIFTS", "SOURCES"],
     "data.augmentations": ["AUGMENTATIONS"],
@@ -54,12 +53,12 @@ _attached, _, _names = lazy_loader.attach(
     "evaluation.latency": ["Resources", "split_depths"],
     "evaluation.metrics": ["METRICS"],
     "experiment.evaluate": ["evaluate_again"],
+    "experiment.machine": ["set_up", "use_cores"],
     "experiment.reporting": ["report_again"],
     "experiment.runs": ["run", "run_seeds"],
     "experiment.setup": ["build"],
     "experiment.trained": ["Trained", "load"],
     "fleet.allocation": ["ALLOCATIONS"],
-    "machine": ["set_up", "use_cores"],
     "methods": ["METHODS"],
     "methods.optimizer": ["OPTIMIZERS", "SCHEDULES"],
     "methods.task_losses": ["LOSSES"],
@@ -68,6 +67,7 @@ _attached, _, _names = lazy_loader.attach(
     "models.contract": ["check_backbone"],
     "parameters": ["pytree"],
     "simulation": ["simulate"],
+    "simulation.check": ["check_method"],
     "types": ["UserError"],
     "wire": ["MESSAGES"],
   },

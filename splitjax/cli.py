@@ -285,7 +285,7 @@ def _join(values: flags.FlagValues) -> None:
   """Sets up the cache and the devices, and connects the processes of a run."""
   from absl import logging
 
-  from splitjax import machine
+  from splitjax.experiment import machine
 
   # Show libraries' warnings, such as jax's fallback to the CPU, but not
   # orbax's, which logs every thread; this program prints its errors itself.

@@ -7,13 +7,15 @@ them, so that an error in a config is reported at once.
 import json
 import shlex
 import sys
+import sysconfig
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitjax.config.sweep import Sweep
 from splitjax.experiment.console import CTRL_C, Stopped, listening
-from splitjax.files import blame, expanded, printable
+from splitjax.files import expanded, printable, reason
 from splitjax.types import UserError
 
 INTERRUPTED = 130
@@ -44,7 +46,7 @@ def launch(command: Command) -> int:
     error, which is printed in one line; 130 after Ctrl-C. With `debug` an error
     is raised instead.
   """
-  from splitjax import machine
+  from splitjax.experiment import machine
 
   try:
     if command.mode != "train" and machine.is_distributed():
@@ -87,9 +89,30 @@ def fail(error: Exception) -> int:
   return 2
 
 
+_LIBRARIES = (
+  str(Path(__file__).parent),
+  *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+  "<frozen",
+)
+"""Prefixes of the file names of code that is not the user's."""
+
+
+def blame(error: BaseException) -> str:
+  """Formats an error in one line, with a file name and a line number.
+
+  File and line are taken from the last frame of user code in the traceback, or
+  from its last frame if it has none of user code.
+  """
+  frames = traceback.extract_tb(error.__traceback__)
+  users = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
+  frame = (users or frames)[-1]
+  line = f"{Path(frame.filename).name}, line {frame.lineno}"
+  return f"{reason(error)} ({line}); --debug shows the whole traceback"
+
+
 def _stopped(stopped: Stopped) -> int:
   """Prints how to continue the run; returns the exit status."""
-  from splitjax import machine
+  from splitjax.experiment import machine
 
   if machine.is_first_process():
     command = shlex.join(["python", *sys.argv])

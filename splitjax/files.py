@@ -1,17 +1,17 @@
-"""Atomic file writes, locks of folders, and errors in one line."""
+"""Files, written whole or not at all and read whole before they are judged.
+
+What cannot be read now is an error of one line; only what is not there counts
+as nothing.
+"""
 
 import contextlib
 import errno
-import functools
+import hashlib
 import json
-import logging
 import math
 import os
-import platform
 import sys
-import sysconfig
-import traceback
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ from splitjax.types import UserError
 if TYPE_CHECKING:  # a mistake on the command line must not wait for numpy
   import numpy as np
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Error numbers that file systems without locks give."""
+# Texts.
 
 _LONGEST = 300
 
@@ -38,6 +37,11 @@ def one_line(error: object) -> str:
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def reason(error: BaseException) -> str:
+  """Returns an error's type and message in one line."""
+  return one_line(f"{type(error).__name__}: {error}")
+
+
 def print_anywhere() -> None:
   """Makes stdout write "?" for letters outside its encoding.
 
@@ -49,9 +53,17 @@ def print_anywhere() -> None:
     stream.reconfigure(errors="replace")
 
 
-def client(n: int, names: Sequence[str]) -> str:
-  """Formats a client as its number, and its name if it has one."""
-  return f"{n} ({names[n]})" if names else str(n)
+# Files.
+
+REMEDIES = {
+  errno.ENOSPC: "make room on the disk",
+  errno.EDQUOT: "make room in your quota",
+  errno.EMFILE: "raise the limit of open files (ulimit -n)",
+  errno.EACCES: "check the permissions",
+  errno.EROFS: "choose a folder that can be written",
+  errno.ELOOP: "it is a link: choose another folder",
+}
+"""Error number -> what helps before the same command is started again."""
 
 
 def expanded(path: str | Path) -> Path:
@@ -61,156 +73,153 @@ def expanded(path: str | Path) -> Path:
   return Path(os.path.expanduser(path))
 
 
-def reason(error: BaseException) -> str:
-  """Returns an error's type and message in one line."""
-  return one_line(f"{type(error).__name__}: {error}")
-
-
-_LIBRARIES = (
-  str(Path(__file__).parent),
-  *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
-  "<frozen",
-)
-"""Prefixes of the file names of code that is not the user's."""
-
-
-def is_own(factory: Callable) -> bool:
-  """Checks if a registered function is a user's, not one of splitjax."""
-  while isinstance(factory, functools.partial):
-    factory = factory.func
-  module = getattr(factory, "__module__", None) or ""
-  return not module.startswith("splitjax.")
-
-
-def blame(error: BaseException) -> str:
-  """Formats an error in one line, with a file name and a line number.
-
-  File and line are taken from the last frame of user code in the traceback, or
-  from its last frame if it has none of user code.
-  """
-  frames = traceback.extract_tb(error.__traceback__)
-  users = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
-  frame = (users or frames)[-1]
-  line = f"{Path(frame.filename).name}, line {frame.lineno}"
-  return f"{reason(error)} ({line}); --debug shows the whole traceback"
-
-
-class Locked(Exception):
-  """Raised if another running process, named in the message, has the lock."""
-
-
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
-  """Holds a lock on a file, then releases it and removes the file.
-
-  If the process is killed, the file stays, but it does not block anyone: the
-  kernel has released the lock (flock). The file names the process that holds
-  the lock.
-
-  Args:
-    path: the lock file; its folder is created.
-    wait: wait for another process instead of raising Locked.
-
-  Yields:
-    Nothing, while the lock is held.
-
-  Raises:
-    Locked: another process holds the lock.
-    OSError: the file cannot be written, or its file system has no locks.
-  """
-  import filelock  # most commands lock nothing
-
-  path.parent.mkdir(parents=True, exist_ok=True)
-  # Without flock, an error is better than a lock that outlives its process.
-  lock = filelock.FileLock(path, fallback_to_soft=False)
+def explained(action: str, path: Path) -> Iterator[None]:
+  """Turns an error of the disk into one line that says what helps."""
   try:
-    try:
-      lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-      if not wait:
-        holder = path.read_text() if path.exists() else ""
-        raise Locked(holder or "a process that has just begun") from error
-      logging.warning("waiting for another process, which holds %s", path)
-      lock.acquire(timeout=-1)
-  except OSError as error:
-    if error.errno not in NO_LOCKS:
-      raise
-    message = f"{error.strerror} (no lock there; another folder may have them)"
-    raise OSError(error.errno, message, str(path)) from error
-  try:
-    path.write_text(f"process {os.getpid()} on {platform.node()}")
     yield
-  finally:
-    # Remove the file while it is ours: once unlocked, another may hold it.
-    path.unlink(missing_ok=True)
-    lock.release()
+  except OSError as error:
+    raise unusable(action, path, error) from error
 
 
-def write_text(path: Path, text: str) -> None:
-  """Writes a text file atomically: readers see the old file or the new one."""
-  write_bytes(path, lambda file: file.write(text.encode()))
-
-
-def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-  """Calls `write(file)` atomically: readers see the old file or the new one.
-
-  A link at the file's name is replaced, not followed.
-  """
-  partial = path.with_name(path.name + ".partial")
-  partial.unlink(missing_ok=True)  # of a killed process, or somebody's link
-  with partial.open("xb") as file:
-    write(file)
-    file.flush()
-    os.fsync(file.fileno())  # atomic also if the power fails
-  partial.replace(path)
-
-
-def write_arrays(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
-  """Writes an npz file atomically; removes the file if there are no arrays."""
-  if not arrays:
-    path.unlink(missing_ok=True)
-    return
-  import numpy as np
-
-  path.parent.mkdir(parents=True, exist_ok=True)
-  write_bytes(
-    path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays)
+def unusable(action: str, path: Path, error: BaseException) -> UserError:
+  """Makes the error for a path that cannot be read, written or listed."""
+  code = system_code(error)
+  cause = os.strerror(code) if code else reason(error)
+  remedy = f"{REMEDIES[code]}, then " if code in REMEDIES else ""
+  return UserError(
+    f"{path} cannot be {action} ({cause}): {remedy}start the same command again"
   )
 
 
-def read_arrays(
-  path: Path, used: Container[str] | None = None
-) -> "dict[str, np.ndarray]":
-  """Reads the arrays of an npz file; nothing is unpickled.
+def system_code(error: BaseException) -> int | None:
+  """Returns the system's number of an error; None if it is none of its own."""
+  # tensorstore's errors have the reason in their text alone.
+  texts = (code for code in REMEDIES if os.strerror(code) in str(error))
+  return getattr(error, "errno", None) or next(texts, None)
 
-  Arrays whose names are not in `used` are left empty; None: all are read.
+
+def write(
+  path: Path, content: bytes | str | Callable[[IO[bytes]], Any]
+) -> None:
+  """Writes a file whole or not at all; its folder is made.
+
+  A link at the file's name is replaced, not followed.
+
+  Args:
+    path: the file.
+    content: what it holds, or a function that writes it to an open file.
 
   Raises:
-    OSError: the file cannot be opened.
-    ValueError: the file is damaged, or not a file of plain arrays.
+    UserError: the disk is full, or the like.
   """
-  import numpy as np
+  partial = path.with_name(path.name + ".partial")
+  with explained("written", path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # of a killed process, or somebody's link
+    with partial.open("xb") as file:
+      if callable(content):
+        content(file)
+      else:
+        file.write(content.encode() if isinstance(content, str) else content)
+      file.flush()
+      os.fsync(file.fileno())  # whole also if the power fails
+    partial.replace(path)
 
-  arrays: dict[str, np.ndarray] = {}
-  key = ""
-  with path.open("rb") as raw:
+
+def append(path: Path, content: bytes) -> None:
+  """Adds to the end of a file; a killed process may have added a part."""
+  with explained("written", path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab", opener=_unfollowed) as file:
+      file.write(content)
+
+
+def read(path: Path) -> bytes | None:
+  """Reads a file; None only if it is not there."""
+  with explained("read", path):
     try:
-      file = np.load(raw, allow_pickle=False)
-      for key in file.files:
-        skipped = used is not None and key not in used
-        arrays[key] = np.empty(0) if skipped else file[key]
-        if not isinstance(arrays[key], np.ndarray):
-          raise TypeError
-    except Exception as error:  # the libraries' errors share no base class
-      array = f": look at {printable(key)}" if key else ""
-      raise ValueError(f"no whole .npz file of plain arrays{array}") from error
-  return arrays
+      with open(path, "rb", opener=_unfollowed) as file:
+        return file.read()
+    except FileNotFoundError:
+      return None
 
 
-def write_json(path: Path, tree: Any) -> None:
-  """Writes strict JSON (no NaN) atomically."""
-  text = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
-  write_text(path, text + "\n")
+def _unfollowed(path: str, flags: int) -> int:
+  # O_NONBLOCK: a pipe at a file's name is read as empty and not waited for.
+  return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def names(folder: Path) -> list[str]:
+  """Lists a folder, sorted; [] only if it is not there."""
+  with explained("listed", folder):
+    try:
+      return sorted(os.listdir(folder))
+    except FileNotFoundError:
+      return []
+
+
+def refuse_links(folder: Path) -> None:
+  """Raises UserError for a link in a folder: what is written stays in it."""
+
+  def fail(error: OSError) -> None:
+    raise error  # without this, os.walk takes an error for "empty"
+
+  try:
+    for parent, folders, inside in os.walk(folder, onerror=fail):
+      for name in (*folders, *inside):
+        if (Path(parent) / name).is_symlink():
+          path = Path(parent) / name
+          raise UserError(f"{path} is a link: choose another folder")
+  except OSError as error:
+    raise unusable("listed", Path(error.filename), error) from error
+
+
+# What they hold.
+
+Json = dict[str, Any]
+"""What a JSON object holds."""
+
+SEAL = "sha256"
+"""The entry of a JSON file that has the digest of all others."""
+
+
+class Damaged(UserError):
+  """Raised for what is not what had been written."""
+
+
+def digest(content: bytes) -> str:
+  """Returns the SHA-256 of bytes, in hex digits."""
+  return hashlib.sha256(content).hexdigest()
+
+
+def sealed(body: Mapping[str, Any]) -> Json:
+  """Adds the digest of a JSON object's entries to it."""
+  text = json.dumps(body, sort_keys=True, allow_nan=False)
+  return {**body, SEAL: digest(text.encode())}
+
+
+def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
+  """Writes a JSON object with its digest."""
+  write(path, json.dumps(sealed(body), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_sealed(path: Path, remedy: str) -> Json | None:
+  """Reads what `write_sealed` wrote; None if it is not there.
+
+  Raises Damaged, with a remedy, if it is something else.
+  """
+  content = read(path)
+  if content is None:
+    return None
+  try:
+    seal = json.loads(content)
+    body = {k: v for k, v in seal.items() if k != SEAL}
+    if seal == sealed(body):
+      return body
+  except (ValueError, RecursionError, AttributeError):
+    pass
+  raise Damaged(f"{path} is not what was written: {remedy}")
 
 
 def plain(tree: Any) -> Any:
@@ -227,3 +236,23 @@ def plain(tree: Any) -> Any:
   if isinstance(tree, float) and not math.isfinite(tree):
     return None
   return tree
+
+
+def read_arrays(path: Path) -> "dict[str, np.ndarray]":
+  """Reads the arrays of an npz file; nothing is unpickled.
+
+  Raises:
+    OSError: the file cannot be opened.
+    ValueError: the file is damaged, or not a file of plain arrays.
+  """
+  import numpy as np
+
+  with path.open("rb") as raw:
+    try:
+      arrays = dict(np.load(raw, allow_pickle=False))
+      if all(isinstance(array, np.ndarray) for array in arrays.values()):
+        return arrays
+    except Exception as error:  # the libraries' errors share no base class
+      text = f"no whole .npz file of plain arrays: {reason(error)}"
+      raise ValueError(text) from error
+  raise ValueError("no .npz file of plain arrays")

@@ -11,8 +11,9 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax import methods, models, sandbox
+from splitjax import methods, models
 from splitjax.methods import METHODS
+from splitjax.simulation import sandbox
 from splitjax.types import Number
 
 ROOT = Path(__file__).resolve().parents[1]

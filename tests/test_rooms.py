@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Package -> what it may import of splitjax. Lowest first: a package knows
 # nothing below its own row. The modules of a package know each other.
 VOCABULARY = "types target trees losses files fields options parameters wire"
-ROUND = f"{VOCABULARY} models data fleet machine methods engine"
+ROUND = f"{VOCABULARY} models data fleet methods engine"
 BELOW = f"{ROUND} evaluation config"
 ROOMS = {
   "types": "",
@@ -30,20 +30,17 @@ ROOMS = {
   "models": VOCABULARY,
   "data": VOCABULARY,
   "fleet": f"{VOCABULARY} models data",
-  "machine": VOCABULARY,
   "methods": f"{VOCABULARY} models data fleet",
-  "engine": f"{VOCABULARY} models data fleet machine methods",
+  "engine": f"{VOCABULARY} models data fleet methods",
   "rules": ROUND,
   "simulation": f"{ROUND} rules",
-  "sandbox": f"{ROUND} simulation",
-  "check": f"{ROUND} sandbox",
   "evaluation": ROUND,
   "config": f"{ROUND} evaluation",
   "reports": f"{VOCABULARY} data evaluation config",
   "experiment": f"{BELOW} reports rules",
-  "__init__": f"{BELOW} reports experiment check simulation",
-  "commands": f"{VOCABULARY} machine config reports experiment",
-  "cli": f"{VOCABULARY} data machine config commands",
+  "__init__": f"{BELOW} reports experiment simulation",
+  "commands": f"{VOCABULARY} config reports experiment",
+  "cli": f"{VOCABULARY} data config commands experiment",
   "__main__": "cli",
   "configs": "__init__ options config data evaluation reports",
   "launch": "cli",
@@ -67,10 +64,10 @@ LIBRARIES = {
   "pooch": "data.official",
   "matplotlib": "reports.figures",
   "tabulate": "reports experiment.describe",
-  "chex": "check",
+  "chex": "simulation",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
-  "filelock": "files experiment.claims",
+  "filelock": "data experiment.claims",
   "lazy_loader": "__init__ config data engine evaluation experiment fleet"
   " methods models reports",
   "absl": "cli",

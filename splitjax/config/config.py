@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from splitjax.config import paper_numbers
 from splitjax.config.tree import (
   FieldGroup,
   assign,
@@ -380,7 +379,7 @@ class Config(FieldGroup, root=True):
   title: str = ""  #: title of the report
   #: paper: a paper's setting; small: the same structure, shrunk
   scale: Literal["", "paper", "small"] = ""
-  #: one of `paper_numbers.sources()`, whose numbers the report compares
+  #: a source of reports/paper_numbers.csv, whose numbers the report compares
   paper: str = ""
   #: key of the method whose gain over the best other row reports show
   headline: str = ""
@@ -410,9 +409,6 @@ class Config(FieldGroup, root=True):
       domains = written(self.data.domains)
       text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
       raise UserError(f"data.domains={domains}: {text}")
-    printed = paper_numbers.sources()
-    if self.paper and self.paper not in printed:
-      raise UserError(unknown("paper", self.paper, printed, "source"))
     self._check_methods()
     if (self.participants_per_round or 1) > self.num_clients:
       text = f"must be at most num_clients={self.num_clients}"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+import filelock
 import numpy as np
 
 from splitjax import files
@@ -54,23 +55,27 @@ def write(folder: Path, make: Callable[[], tuple[Arrays, Facts]]) -> None:
   then, `make` is not called.
 
   Raises:
-    OSError: the folder cannot be written, or the disk is full.
+    UserError: the folder cannot be written, or the disk is full.
   """
   partial = folder.with_name(f".{folder.name}.partial")
-  with files.locked(folder.with_name(f".{folder.name}.lock"), wait=True):
-    if folder.exists():
-      return
-    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+  lock = folder.with_name(f".{folder.name}.lock")
+  lock.parent.mkdir(parents=True, exist_ok=True)
+  # Without flock, an error is better than a lock that outlives its process.
+  with filelock.FileLock(lock, fallback_to_soft=False):
     try:
+      if folder.exists():
+        return
+      shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
       arrays, facts = make()
       partial.mkdir()
       for key, array in arrays.items():
         save = functools.partial(np.save, arr=array, allow_pickle=False)
-        files.write_bytes(partial / f"{key}.npy", save)
-      files.write_json(partial / "facts.json", facts)
+        files.write(partial / f"{key}.npy", save)
+      files.write(partial / "facts.json", json.dumps(facts, allow_nan=False))
       partial.rename(folder)
     finally:
       shutil.rmtree(partial, ignore_errors=True)
+      lock.unlink(missing_ok=True)  # while it is ours
 
 
 def read(path: Path) -> tuple[Arrays, Facts]:

@@ -14,11 +14,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from splitjax import target
-from splitjax.machine import NO_UNROLLING
 from splitjax.types import State, Tree, UserError
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 """Compiler option for XLA's older emitters, which compile kernels jointly."""
+
+NO_UNROLLING = "xla_cpu_disable_loop_unrolling"
+"""An option of XLA's CPU backend, see `compile_quickly`."""
 
 AXIS = "clients"
 """The mesh's one axis."""
@@ -26,6 +28,20 @@ AXIS = "clients"
 DIVIDED = PartitionSpec(AXIS)
 COPIED = PartitionSpec()
 """Specs of arrays that have a client axis, [N, ...], and of everything else."""
+
+
+def compile_quickly() -> None:
+  """Sets XLA_FLAGS to compile for the CPU without unrolled loops.
+
+  With `quick_options`, which follow, programs compile in about two thirds of
+  the CPU time, and rounds are as fast as before; either alone is slower. XLA
+  reads XLA_FLAGS when it first compiles, and ignores an option that it does not
+  know, while LLVM would end the process. Options of the user's own stay.
+  """
+  flags = os.environ.get("XLA_FLAGS", "")
+  if "xla_backend_extra_options" not in flags:
+    extra = f"--xla_backend_extra_options={NO_UNROLLING}"
+    os.environ["XLA_FLAGS"] = f"{flags} {extra}".strip()
 
 
 def quick_options() -> dict[str, bool] | None:

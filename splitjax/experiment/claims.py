@@ -6,6 +6,7 @@ added later; digests say whether the data are still the same.
 """
 
 import contextlib
+import errno
 import os
 import platform
 from collections.abc import Iterator
@@ -15,13 +16,16 @@ from typing import Any
 import filelock
 import jax.numpy as jnp
 
-from splitjax import files, machine
+from splitjax import files
 from splitjax.config.config import Config, OptimizerConfig, significant
-from splitjax.experiment import disk, workdirs
+from splitjax.experiment import machine, workdirs
 from splitjax.experiment.console import say
-from splitjax.experiment.disk import Json
 from splitjax.experiment.network import make_optimizer
+from splitjax.files import Json
 from splitjax.types import UserError, naming
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Error numbers that file systems without locks give."""
 
 
 @contextlib.contextmanager
@@ -34,9 +38,9 @@ def held(folder: Path) -> Iterator[None]:
   Raises:
     UserError: another process holds the folder, or something in it is a link.
   """
-  with disk.explained("made", folder):
+  with files.explained("made", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  disk.refuse_links(folder)
+  files.refuse_links(folder)
   path = folder.resolve() / workdirs.LOCK
   # Without flock, an error is better than a lock that outlives its process.
   lock = filelock.FileLock(
@@ -48,14 +52,14 @@ def held(folder: Path) -> Iterator[None]:
       stack.callback(lock.release)
       path.write_text(f"process {os.getpid()} on {platform.node()}")
     except filelock.Timeout:
-      holder = (disk.read(path) or b"").decode(errors="replace")
+      holder = (files.read(path) or b"").decode(errors="replace")
       raise UserError(
         f"--workdir={folder}: {holder or 'another process'} uses it: wait, stop"
         " that process, or choose another"
       ) from None
     except OSError as error:
-      if error.errno not in files.NO_LOCKS:
-        raise disk.unusable("locked", folder, error) from error
+      if error.errno not in NO_LOCKS:
+        raise files.unusable("locked", folder, error) from error
       say(f"{folder}: {error}; make sure that no second process uses it")
     yield
 
@@ -105,7 +109,7 @@ HARMLESS = (workdirs.DESCRIBED, workdirs.LOCK, f"{workdirs.CONFIG}.partial")
 
 def check_empty(workdir: Path, what: str) -> None:
   """Raises UserError where a folder has files, but no `what`."""
-  if set(disk.names(workdir)) - {*HARMLESS}:
+  if set(files.names(workdir)) - {*HARMLESS}:
     raise UserError(
       f"--workdir={workdir} exists and is no {what} of this program: choose"
       " another"
@@ -129,7 +133,7 @@ def _claim(workdir: Path, config: Config, run: Json) -> None:
   joined = _joined(workdir, config).to_dict() | {"seed": seed}
   run = workdirs.as_json({**run, "config": joined})
   if run != stored:
-    disk.write_sealed(workdir / workdirs.CONFIG, run)
+    files.write_sealed(workdir / workdirs.CONFIG, run)
 
 
 def _joined(workdir: Path, config: Config) -> Config:

@@ -55,7 +55,8 @@ def say(text: str, *, to_stderr: bool = False) -> None:
 
 
 def _is_first() -> bool:
-  from splitjax import machine  # imports jax, for which no mistake should wait
+  # This imports jax, for which no mistake should wait.
+  from splitjax.experiment import machine
 
   return machine.is_first_process()
 
@@ -147,7 +148,7 @@ def listening() -> Iterator[Stop]:
 
 def requested(stop: Stop) -> str | None:
   """Returns who asked process 0 to stop; None if nobody did."""
-  from splitjax import machine
+  from splitjax.experiment import machine
 
   answer = stop()
   if not machine.of_first(bool(answer)):

@@ -27,12 +27,12 @@ from splitjax.experiment import (
   workdirs,
 )
 from splitjax.experiment.console import say
-from splitjax.experiment.disk import Json
 from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.setup import Task
 from splitjax.experiment.train import about_end, write_results
 from splitjax.experiment.workdirs import About
+from splitjax.files import Json
 from splitjax.reports import numbers, tensorboard
 from splitjax.reports.results import Results
 from splitjax.types import UserError

@@ -8,7 +8,6 @@ import numpy as np
 from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
 from splitjax.evaluation.subject import Line
-from splitjax.files import client
 from splitjax.types import Metrics, Row, UserError
 
 
@@ -28,6 +27,11 @@ def summarise_masked(
     f"{label}: updates of {_clients(clients, names)} were not finite and left"
     f" out in {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
   )
+
+
+def client(n: int, names: Sequence[str]) -> str:
+  """Formats a client as its number, and its name if it has one."""
+  return f"{n} ({names[n]})" if names else str(n)
 
 
 def _clients(clients: Sequence[int], names: Sequence[str]) -> str:

@@ -11,21 +11,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import files, machine
+from splitjax import files
 from splitjax.config.config import Config
 from splitjax.config.sweep import Cell, check_seeds
 from splitjax.experiment import (
   claims,
-  disk,
+  machine,
   reporting,
   storage,
   summary,
   workdirs,
 )
 from splitjax.experiment.console import Stop, never, say
-from splitjax.experiment.disk import Damaged, Json
 from splitjax.experiment.setup import Tasks
 from splitjax.experiment.train import trackers_of, train
+from splitjax.files import Damaged, Json
 from splitjax.reports.results import NONE, Results
 from splitjax.types import UserError, naming
 
@@ -242,7 +242,7 @@ def _write_grid(
     "seeds": files.plain(numbers),
     "cells": [{"name": name, "values": x} for name, x in values.items()],
   }
-  disk.write_sealed(workdir / workdirs.GRID, grid)
+  files.write_sealed(workdir / workdirs.GRID, grid)
 
 
 def _difference(workdir: Path, earlier: Json, cell: Cell) -> str | None:

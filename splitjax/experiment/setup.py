@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from splitjax import machine, target
+from splitjax import target
 from splitjax.config.config import CHANNELS, Config, Noise, Rows
 from splitjax.data import (
   PARTITIONS,
@@ -41,7 +41,7 @@ from splitjax.evaluation.exits import chunked
 from splitjax.evaluation.gate import Aside
 from splitjax.evaluation.scores import Scores
 from splitjax.evaluation.subject import End, Line, Subject
-from splitjax.experiment import client_data, tracing
+from splitjax.experiment import client_data, machine, tracing
 from splitjax.experiment.network import (
   Network,
   abstract_state,
@@ -56,7 +56,7 @@ from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone, Pretrained, init
-from splitjax.reports import tensorboard
+from splitjax.reports import paper_numbers, tensorboard
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Net, Shard, State, UserError, naming
 from splitjax.wire import KINDS
@@ -126,6 +126,7 @@ def build(
     ((2, 3, 4), 50)
   """
   config = Config.from_dict(config)
+  paper_numbers.check_source(config.paper)
   if config.tensorboard:
     tensorboard.event_library()
   loaded = load(

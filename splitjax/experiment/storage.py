@@ -21,13 +21,13 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers as policies
 
-from splitjax import machine
+from splitjax import files
 from splitjax.config.config import Checkpoint
 from splitjax.evaluation.subject import Line
-from splitjax.experiment import disk
+from splitjax.experiment import machine
 from splitjax.experiment.console import say
-from splitjax.experiment.disk import Damaged
 from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
+from splitjax.files import Damaged
 from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Net, State, Tree, UserError
 
@@ -67,11 +67,11 @@ class Log:
     self._digest = hashlib.sha256(content_known)
     if not machine.is_first_process():
       return
-    content = disk.read(self._path) or b""
+    content = files.read(self._path) or b""
     if content != content_known:
       if content[: len(content_known)] != content_known:
         say(f"{self._path} is not what was written: rebuilt from a checkpoint")
-      disk.write(self._path, content_known)
+      files.write(self._path, content_known)
 
   def append(self, line: Line) -> None:
     """Adds the line of a round."""
@@ -79,7 +79,7 @@ class Log:
       return
     text = json.dumps(line, allow_nan=False, separators=(",", ":"))
     content = text.encode() + b"\n"
-    disk.append(self._path, content)
+    files.append(self._path, content)
     self._digest.update(content)
     for tracker in self.trackers:
       tracker.append(line)
@@ -91,14 +91,17 @@ class Log:
     """
     if not machine.is_first_process():
       return ""
-    content = disk.read(self._path) or b""
+    content = files.read(self._path) or b""
     if hashlib.sha256(content).digest() != self._digest.digest():
       raise UserError(
         f"{self._path} was changed while the training ran: start the same"
         " command again"
       )
     if content:
-      with disk.explained("written", self._path), self._path.open("rb") as file:
+      with (
+        files.explained("written", self._path),
+        self._path.open("rb") as file,
+      ):
         os.fsync(file.fileno())  # survives a power failure
     for tracker in self.trackers:
       tracker.flush()
@@ -115,7 +118,7 @@ class Log:
 
 def lines_of(method_dir: Path) -> Iterator[Line]:
   """Reads the lines of a method's log in turn."""
-  content = disk.read(method_dir / ROUNDS) or b""
+  content = files.read(method_dir / ROUNDS) or b""
   return map(json.loads, content.splitlines())
 
 
@@ -206,11 +209,11 @@ class Checkpoints:
       state=digest(snapshot.state),
       form=form(snapshot.state),
       personal=digest(snapshot.personal) if snapshot.personal else "",
-      log=disk.digest(snapshot.log.encode()),
+      log=files.digest(snapshot.log.encode()),
     )
     items: dict[str, Any] = {
       "state": ocp.args.StandardSave(snapshot.state),
-      "record": ocp.args.JsonSave(disk.sealed(dataclasses.asdict(record))),
+      "record": ocp.args.JsonSave(files.sealed(dataclasses.asdict(record))),
       "log": ocp.args.JsonSave({"lines": snapshot.log}),
     }
     if snapshot.personal:
@@ -231,12 +234,12 @@ class Checkpoints:
     try:
       yield
     except Exception as error:  # orbax raises whatever its threads raised
-      raise disk.unusable("written", self._folder, error) from error
+      raise files.unusable("written", self._folder, error) from error
 
 
 def steps_of(method_dir: Path) -> list[int]:
   """Lists the rounds of the checkpoints in a method's folder, ascending."""
-  names = disk.names(method_dir / CHECKPOINTS)
+  names = files.names(method_dir / CHECKPOINTS)
   return sorted(int(name) for name in names if name.isdecimal())
 
 
@@ -282,13 +285,13 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
         # What cannot be read now, for lack of memory or of descriptors, is not
         # damaged; the files themselves could be read.
         now = isinstance(error, OSError | MemoryError | RuntimeError)
-        if now or disk.system_code(error):
-          raise disk.unusable("read", path, error) from error
+        if now or files.system_code(error):
+          raise files.unusable("read", path, error) from error
         raise Damaged(f"{path}: {type(error).__name__}") from error
 
     seal = item(record=ocp.args.JsonRestore()).record
-    body = {k: v for k, v in seal.items() if k != disk.SEAL}
-    if seal != disk.sealed(body):
+    body = {k: v for k, v in seal.items() if k != files.SEAL}
+    if seal != files.sealed(body):
       raise Damaged(f"{path}: its record is not what was written")
     record = Record(**body)
     if record.round != int(path.name):
@@ -306,7 +309,7 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
       shapes = personal(record.places)
       nets = item(personal=ocp.args.StandardRestore(shapes)).personal
   written = [record.state, record.log]
-  present = [digest(state), disk.digest(lines.encode())]
+  present = [digest(state), files.digest(lines.encode())]
   if nets:
     written.append(record.personal)
     present.append(digest(nets))
@@ -317,19 +320,19 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
 
 def _read_all(folder: Path) -> None:
   """Reads all files, so that what orbax then raises can only mean damage."""
-  for name in disk.names(folder):
+  for name in files.names(folder):
     path = folder / name
     if path.is_dir():
       _read_all(path)
     else:
-      disk.read(path)
+      files.read(path)
 
 
 def _put_aside(path: Path, damaged: Path) -> None:
   """Moves a damaged checkpoint to another folder, where it stays."""
-  with disk.explained("moved", path):
+  with files.explained("moved", path):
     damaged.mkdir(exist_ok=True)
-    path.rename(damaged / f"{path.name}-{len(disk.names(damaged))}")
+    path.rename(damaged / f"{path.name}-{len(files.names(damaged))}")
 
 
 def form(tree: Tree) -> str:
@@ -339,7 +342,7 @@ def form(tree: Tree) -> str:
     f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
     for path, leaf in leaves
   ]
-  return disk.digest("\n".join(lines).encode())
+  return files.digest("\n".join(lines).encode())
 
 
 def digest(tree: Tree) -> str:

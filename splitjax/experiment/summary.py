@@ -10,8 +10,8 @@ import numpy as np
 
 from splitjax import files
 from splitjax.data.test_sets import realised_rho
+from splitjax.experiment.history import client
 from splitjax.experiment.setup import Task
-from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
@@ -79,7 +79,7 @@ def write_clients(task: Task, folder: Path) -> None:
   for n, part in enumerate(task.test_sets.parts):
     values = [values[n] for values in resources.values()]
     writer.writerow([n, names[n], depths[n], len(part), *values])
-  files.write_text(folder / CLIENTS, text.getvalue())
+  files.write(folder / CLIENTS, text.getvalue())
 
 
 def notes(task: Task) -> list[str]:

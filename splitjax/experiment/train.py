@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from splitjax import files, machine, target
+from splitjax import files, target
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
@@ -26,6 +26,7 @@ from splitjax.evaluation.subject import End, Line
 from splitjax.experiment import (
   console,
   history,
+  machine,
   programs,
   storage,
   summary,
@@ -224,7 +225,10 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
   arrays = forgetting.within_round(
     setup.subject, order, int(state.round), answers
   )
-  files.write_arrays(workdir / f"inside_{setup.key}.npz", arrays)
+  files.write(
+    workdir / f"inside_{setup.key}.npz",
+    lambda file: np.savez_compressed(file, allow_pickle=False, **arrays),
+  )
   attempt(
     workdir / f"inside_{setup.key}.png",
     lambda: forgetting.picture_within(arrays, maps),

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from splitjax import files
 from splitjax.config.config import Config
-from splitjax.experiment import disk
-from splitjax.experiment.disk import Damaged, Json
+from splitjax.files import Damaged, Json
 from splitjax.types import UserError
 
 CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
@@ -43,12 +43,12 @@ def folder(workdir: Path, key: str) -> Path:
 
 def is_grid(workdir: Path) -> bool:
   """Checks if a folder holds a grid."""
-  return disk.read(workdir / GRID) is not None
+  return files.read(workdir / GRID) is not None
 
 
 def is_run(workdir: Path) -> bool:
   """Checks if a folder holds a run, or one run per seed."""
-  return disk.read(workdir / CONFIG) is not None
+  return files.read(workdir / CONFIG) is not None
 
 
 def is_over_seeds(workdir: Path) -> bool:
@@ -58,7 +58,7 @@ def is_over_seeds(workdir: Path) -> bool:
 
 def seeds_of(workdir: Path) -> list[Path]:
   """Returns the folders of single seeds' runs, begun or finished."""
-  names = [name.removeprefix("seed") for name in disk.names(workdir)]
+  names = [name.removeprefix("seed") for name in files.names(workdir)]
   numbers = sorted(int(name) for name in names if name.isdecimal())
   runs = [workdir / f"seed{number}" for number in numbers]
   return [run for run in runs if is_run(run)]
@@ -69,7 +69,7 @@ def seeds_of(workdir: Path) -> list[Path]:
 
 def _read(path: Path, entries: str) -> Json | None:
   """Reads a sealed file with some entries; None if it is not there."""
-  tree = disk.read_sealed(path, "restore it, or choose another folder")
+  tree = files.read_sealed(path, "restore it, or choose another folder")
   if tree is not None and not set(entries.split()) <= tree.keys():
     raise UserError(f"{path} is of no run of this program: choose another")
   return tree
@@ -159,22 +159,22 @@ def write_results(
   Files of earlier results that have no content now are deleted.
   """
   reopen(method_dir)
-  for name in disk.names(method_dir):
+  for name in files.names(method_dir):
     if name.endswith(".npz") and name not in contents:
       (method_dir / name).unlink()
   for name, content in contents.items():
-    disk.write(method_dir / name, content)
-  digests = {name: disk.digest(content) for name, content in contents.items()}
-  log = disk.read(method_dir / ROUNDS)
+    files.write(method_dir / name, content)
+  digests = {name: files.digest(content) for name, content in contents.items()}
+  log = files.read(method_dir / ROUNDS)
   if log is not None:
-    digests[ROUNDS] = disk.digest(log)
+    digests[ROUNDS] = files.digest(log)
   about = dataclasses.replace(about, files=digests)
-  disk.write_sealed(method_dir / ABOUT, dataclasses.asdict(about))
+  files.write_sealed(method_dir / ABOUT, dataclasses.asdict(about))
 
 
 def reopen(method_dir: Path) -> None:
   """Makes a method's results invalid, before it is trained or scored again."""
-  with disk.explained("written", method_dir):
+  with files.explained("written", method_dir):
     (method_dir / ABOUT).unlink(missing_ok=True)
 
 
@@ -185,12 +185,12 @@ def read_about(workdir: Path, key: str) -> About | None:
   """
   method_dir = folder(workdir, key)
   remedy = "train again, which makes it anew"
-  body = disk.read_sealed(method_dir / ABOUT, remedy)
+  body = files.read_sealed(method_dir / ABOUT, remedy)
   if body is None:
     return None
   about = About(**body)
   for name, written in about.files.items():
-    if disk.digest(disk.read(method_dir / name) or b"") != written:
+    if files.digest(files.read(method_dir / name) or b"") != written:
       raise Damaged(f"{method_dir / name} is not what was written: {remedy}")
   return about
 
@@ -247,8 +247,8 @@ def unfinished(
   runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
   out = []
   for name, run in (runs or {"": workdir}).items():
-    keys = list(dict.fromkeys([*methods, *disk.names(folder(run, ""))]))
-    lacking = [k for k in keys if disk.read(folder(run, k) / ABOUT) is None]
+    keys = list(dict.fromkeys([*methods, *files.names(folder(run, ""))]))
+    lacking = [k for k in keys if files.read(folder(run, k) / ABOUT) is None]
     if len(lacking) == len(keys):
       out.append(name)
     else:

@@ -54,7 +54,7 @@ class Harmony(Adapting, Blended, Split):
   meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
 
   Example:
-    >>> from splitjax.sandbox import small
+    >>> from splitjax.simulation.sandbox import small
     >>> method = small(Harmony, inner_steps=5).method
     >>> method.views, method.passes.client
     (2, 34.0)

@@ -48,7 +48,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
     path: the file, or an existing folder in which it is `numbers.csv`.
   """
   path = path / NUMBERS if path.is_dir() else path
-  files.write_text(path, as_csv(table))
+  files.write(path, as_csv(table))
 
 
 def as_csv(table: pd.DataFrame) -> str:

@@ -53,14 +53,14 @@ def write(results: Results, folder: Path) -> None:
   table = tables.main_table(results.means, brief=False)
   numbers.write(results.numbers, folder)
   numbers.write(results.means, folder / MEANS)
-  files.write_text(folder / TEX, tables.latex(table, results.title))
+  files.write(folder / TEX, tables.latex(table, results.title))
 
 
 def write_page(
   results: Results, folder: Path, figures: Sequence[Path] = ()
 ) -> Path:
   """Writes report.md, which shows `figures`, PNG files; returns its path."""
-  files.write_text(folder / PAGE, text(results, folder, figures))
+  files.write(folder / PAGE, text(results, folder, figures))
   return folder / PAGE
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from splitjax.config.paper_numbers import LARGEST
+from splitjax.reports.paper_numbers import LARGEST
 
 
 class Quantity(NamedTuple):

@@ -12,9 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from splitjax.config import paper_numbers
 from splitjax.config.tree import flat
-from splitjax.reports import numbers, tables
+from splitjax.reports import numbers, paper_numbers, tables
 from splitjax.types import UserError
 
 Settings = Mapping[str, Any]

@@ -11,7 +11,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import PARTITIONS, fleet
-from splitjax.config import LARGEST, same_set, sources, tables
+from splitjax.reports.paper_numbers import LARGEST, numbers, same_set, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ("harmony", "splitgp", "hydra", "pgfedsplit", "supersfl")
@@ -103,14 +103,14 @@ def test_every_printed_number_has_a_row(case):
   cells, found = plan(*case).cells, set()
   for cell in cells:
     config = cell.config
-    numbers = splitjax.config.numbers(config.paper, cell.values)
-    found |= set(numbers)
+    printed_here = numbers(config.paper, cell.values)
+    found |= set(printed_here)
     labels = set()
     for key, spec in config.methods.items():
       tuned = ["", "+FT"] if spec.options.get("finetune") else [""]
       labels |= {(spec.label or key) + suffix for suffix in tuned}
-    assert {at.row for at in numbers} <= labels
-    sets = {at.set for at in numbers} - {LARGEST, ""}
+    assert {at.row for at in printed_here} <= labels
+    sets = {at.set for at in printed_here} - {LARGEST, ""}
     names = [str(rho) for rho in config.eval.rhos or (0.0, 0.2, 0.4, 0.6, 0.8)]
     if config.eval.shift.name == "out_of_client":
       names = ["w/o drift", "w/ drift"]
@@ -124,7 +124,7 @@ def test_every_printed_number_has_a_row(case):
 def test_every_source_has_a_config():
   used = {plan(*case).cells[0].config.paper for case in CASES}
   averages = {"PGFedSplit Table 2, average"}  # over the data sets
-  assert set(sources()) == (used | averages) - {""}
+  assert set(tables()) == (used | averages) - {""}
 
 
 @pytest.mark.parametrize("paper", [*PAPERS, "ours"])

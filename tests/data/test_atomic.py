@@ -1,13 +1,13 @@
-"""Folders of arrays are written whole or not at all; locks of files."""
+"""Folders of arrays are written whole or not at all."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
 
+from splitjax import UserError
 from splitjax.data import store
-from splitjax.files import Locked, locked, one_line, printable, reason
+from splitjax.files import one_line, printable, reason
 
 ARRAYS = {"train_image": np.arange(6.0).reshape(3, 2), "train_label": np.eye(3)}
 
@@ -40,68 +40,23 @@ def test_a_folder_is_written_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "error", [OSError("No space left"), KeyboardInterrupt, ValueError("wrong")]
+  ("error", "raised"),
+  [
+    (OSError("No space left"), UserError),
+    (KeyboardInterrupt, KeyboardInterrupt),
+    (ValueError("wrong"), ValueError),
+  ],
 )
-def test_a_failure_half_way_leaves_nothing(tmp_path, error, monkeypatch):
+def test_a_failure_half_way_leaves_nothing(
+  tmp_path, error, raised, monkeypatch
+):
   def fail(*_, **__):
     raise error
 
   monkeypatch.setattr(np, "save", fail)
-  with pytest.raises(type(error) if isinstance(error, Exception) else error):
+  with pytest.raises(raised):
     store.write(tmp_path / "mine", lambda: (ARRAYS, {}))
   assert not any(tmp_path.iterdir())
-
-
-def test_a_lock_is_waited_for_or_not(tmp_path):
-  path, order = tmp_path / "a" / ".lock", []
-  path.parent.mkdir()
-  path.touch()  # left by a killed process
-
-  def second():
-    with locked(path, wait=True):
-      order.append("second")
-
-  with locked(path, wait=False):
-    with pytest.raises(Locked), locked(path, wait=False):
-      pass
-    thread = threading.Thread(target=second)
-    thread.start()
-    time.sleep(0.2)
-    order.append("first")
-  thread.join(10)
-  assert order == ["first", "second"]
-  assert not path.exists()
-
-
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-  import fcntl
-
-  def refuse(*_):
-    raise OSError(37, "No locks available")
-
-  monkeypatch.setattr(fcntl, "flock", refuse)
-  with pytest.raises(OSError, match="no lock there") as error:
-    with locked(tmp_path / ".lock", wait=False):
-      pass
-  assert error.value.filename == str(tmp_path / ".lock")
-
-
-def test_many_leave_and_enter(tmp_path):
-  inside, most = [], []
-
-  def work():
-    for _ in range(5):
-      with locked(tmp_path / "x", wait=True):
-        inside.append(1)
-        most.append(len(inside))
-        inside.pop()
-
-  threads = [threading.Thread(target=work) for _ in range(4)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join(30)
-  assert len(most) == 20 and max(most) == 1
 
 
 def test_texts_of_errors_are_one_line():

@@ -14,7 +14,7 @@ from splitjax import data, fleet
 from splitjax.data import AUGMENTATIONS
 from splitjax.engine import schedules, visit
 from splitjax.engine.faults import Struck
-from splitjax.sandbox import SIZES, parts
+from splitjax.simulation.sandbox import SIZES, parts
 from splitjax.types import Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

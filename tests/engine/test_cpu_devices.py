@@ -11,8 +11,8 @@ from launched import ROOT
 from marks import slow
 from refusals import refused
 
-from splitjax import machine
 from splitjax.engine import devices
+from splitjax.experiment import machine
 
 
 def test_flags_of_processes_go_together():

@@ -16,7 +16,7 @@ from splitjax.engine.faults import Struck
 from splitjax.engine.round import ROUND
 from splitjax.engine.schedules import draw, plan_of
 from splitjax.engine.visit import ClientRound, Common, Visit
-from splitjax.sandbox import parts
+from splitjax.simulation.sandbox import parts
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -17,7 +17,7 @@ from splitjax.engine.visit import ClientRound, Common, Pair, Visit
 from splitjax.methods import nets
 from splitjax.methods.splitfed import SplitFedV2
 from splitjax.parameters import pytree
-from splitjax.sandbox import CLASSES
+from splitjax.simulation.sandbox import CLASSES
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -9,7 +9,7 @@ from refusals import refused
 from splitjax import METHODS, pytree, simulate
 from splitjax.methods import FedAvg, Optimizer
 from splitjax.models import toy
-from splitjax.sandbox import CLASSES, SHAPE, parts, stripes
+from splitjax.simulation.sandbox import CLASSES, SHAPE, parts, stripes
 
 IMAGE, LABEL = stripes(60)
 PARTS = parts((20, 15, 20))

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax import evaluation, sandbox, trees
+from splitjax import evaluation, trees
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import toy
 from splitjax.parameters import pytree
+from splitjax.simulation import sandbox
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

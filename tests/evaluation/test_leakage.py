@@ -15,7 +15,7 @@ from splitjax import evaluation, models
 from splitjax.evaluation import Messages
 from splitjax.experiment import Network, Trained
 from splitjax.methods import METHODS
-from splitjax.sandbox import small, stripes
+from splitjax.simulation.sandbox import small, stripes
 from splitjax.wire import Wire
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -17,8 +17,7 @@ from refusals import refused
 from runs import config, log_of, same_run, stopped
 
 import splitjax
-from splitjax import UserError, commands, experiment
-from splitjax.experiment import disk
+from splitjax import UserError, commands, experiment, files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -226,7 +225,7 @@ def test_links_are_not_followed(name, runs, tmp_path):
 def test_a_cell_is_one_folder(name, tmp_path):
   cells = [{"name": name, "values": {"rounds": 1}}]
   grid = {"title": "", "fields": ["rounds"], "seeds": None, "cells": cells}
-  disk.write_sealed(tmp_path / experiment.GRID, grid)
+  files.write_sealed(tmp_path / experiment.GRID, grid)
   with refused(str(tmp_path / experiment.GRID)):
     splitjax.report_again(tmp_path)
 

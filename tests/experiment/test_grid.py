@@ -12,8 +12,7 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import commands, experiment
-from splitjax.experiment import disk
+from splitjax import commands, experiment, files
 
 FIGURES = "blank"
 FIELD = "data.partition.k"
@@ -102,7 +101,7 @@ def test_all_cells_are_checked_before_the_first_trains(tmp_path):
 def change_grid(workdir, **changes):
   """Writes a grid's file with other fields, cells or seeds."""
   grid = {**experiment.read_grid(workdir), **changes}
-  disk.write_sealed(workdir / experiment.GRID, grid)
+  files.write_sealed(workdir / experiment.GRID, grid)
 
 
 def missing(workdir):
@@ -234,7 +233,7 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
   saved = experiment.read_run(changed)
   saved["config"]["seed"], saved["config"]["batch_size"] = 7, 9
   saved["config"]["methods"]["other"] = saved["config"]["methods"]["own"]
-  disk.write_sealed(changed / "config.json", saved)
+  files.write_sealed(changed / "config.json", saved)
   (changed / "methods/other").mkdir()
   whole = experiment.compare([alone, changed])
   assert whole.remarks == (

@@ -18,9 +18,9 @@ from splitjax import (
   UserError,
   commands,
   experiment,
-  machine,
   models,
 )
+from splitjax.experiment import machine
 
 
 @pytest.fixture(scope="module")

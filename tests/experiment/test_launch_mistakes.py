@@ -14,8 +14,8 @@ from splitjax import (
   PARTITIONS,
   commands,
   experiment,
+  files,
 )
-from splitjax.experiment import disk
 from splitjax.methods.method import Method
 from splitjax.parameters import pytree
 
@@ -177,7 +177,7 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
 def test_a_corrupt_cell_is_named(tmp_path, capsys):
   cells = [{"name": "x=1", "values": {"x": 1}}]
   grid = {"title": "", "fields": ["x"], "seeds": None, "cells": cells}
-  disk.write_sealed(tmp_path / experiment.GRID, grid)
+  files.write_sealed(tmp_path / experiment.GRID, grid)
   report = commands.Command("report", workdir=tmp_path)
   assert commands.launch(report) == 2
   assert "no cell is finished" in capsys.readouterr().err

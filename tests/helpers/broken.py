@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from splitjax.experiment.disk import sealed
+from splitjax.files import sealed
 
 
 def step(workdir, round, key="own"):

@@ -17,11 +17,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax import sandbox
 from splitjax.engine.loops import one_server
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import toy
+from splitjax.simulation import sandbox
 
 FILE = Path(__file__).resolve().parents[1] / "golden" / "rounds.json"
 NORMED = (

@@ -1,9 +1,10 @@
 """The clients of the tests: small networks, data, rounds, any method.
 
-A method is played on `splitjax.sandbox` (`world`), divided among devices or
-served in an order where a test asks for it. NumPy's loops take `population`,
-whose networks have four different widths and no parameter at zero, so that
-swapped blocks, forgotten biases and mispriced messages cannot go unnoticed.
+A method is played on `splitjax.simulation.sandbox` (`world`), divided among
+devices or served in an order where a test asks for it. NumPy's loops take
+`population`, whose networks have four different widths and no parameter at
+zero, so that swapped blocks, forgotten biases and mispriced messages cannot go
+unnoticed.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import data, models, sandbox, simulation, trees, wire
+from splitjax import data, models, simulation, trees, wire
 from splitjax.engine import devices, layout, round, visit
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.engine.loops import one_server
@@ -28,7 +29,8 @@ from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import Backbone, DenseBlock, Style, toy
 from splitjax.parameters import pytree
-from splitjax.sandbox import SIZES, Sandbox
+from splitjax.simulation import sandbox
+from splitjax.simulation.sandbox import SIZES, Sandbox
 from splitjax.types import (
   NO_BLOCKS,
   Batch,

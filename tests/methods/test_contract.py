@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax import check, sandbox
 from splitjax.methods import METHODS
 from splitjax.models import Broken
 from splitjax.parameters import pytree
+from splitjax.simulation import check, sandbox
 from splitjax.types import Row
 
 

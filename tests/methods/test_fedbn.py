@@ -13,12 +13,13 @@ import tiny
 from marks import slow
 from refusals import refused
 
-from splitjax import experiment, sandbox
+from splitjax import experiment
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.method import is_norm
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import toy
+from splitjax.simulation import sandbox
 from splitjax.trees import take
 
 NET = toy(sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,

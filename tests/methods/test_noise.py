@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax import models, sandbox, trees, wire
+from splitjax import models, trees, wire
 from splitjax.methods import METHODS
+from splitjax.simulation import sandbox
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
 

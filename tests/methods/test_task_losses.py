@@ -8,13 +8,14 @@ import pytest
 from flax import linen as nn
 from marks import slow
 
-from splitjax import losses, sandbox
+from splitjax import losses
 from splitjax.data import Samples
 from splitjax.engine.loops import one_server
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.task_losses import make_loss
 from splitjax.models import toy
+from splitjax.simulation import sandbox
 
 pytestmark = pytest.mark.usefixtures("float64")
 

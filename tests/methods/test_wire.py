@@ -9,8 +9,9 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax import models, sandbox, wire
+from splitjax import models, wire
 from splitjax.methods import METHODS
+from splitjax.simulation import sandbox
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
 

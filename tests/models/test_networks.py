@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from tiny_networks import IMAGES, TINY
 
-from splitjax import BACKBONES, METHODS, sandbox
+from splitjax import BACKBONES, METHODS
 from splitjax.engine.round import run_round
 from splitjax.methods import Optimizer
 from splitjax.models import Style
+from splitjax.simulation import sandbox
 
 KINDS = "harmony", "hydra", "fedpac", "moon", "supersfl"
 """Of each kind of step; all methods are traced in test_task_losses.py. The

@@ -17,7 +17,7 @@ from splitjax.models import (
   Residual,
   Style,
 )
-from splitjax.sandbox import SIZES
+from splitjax.simulation.sandbox import SIZES
 
 numeric = pytest.mark.numeric
 

@@ -3,11 +3,10 @@
 import made_up
 import pytest
 
-from splitjax import config
-from splitjax.reports import numbers, results
+from splitjax.reports import numbers, paper_numbers, results
 from splitjax.types import Number
 
-SOURCES = config.tables()
+SOURCES = paper_numbers.tables()
 
 
 def cell_of(line):
@@ -27,7 +26,7 @@ def joined(source, lines, scale="paper", keys=(), **fields):
     place[name] = value
   ours = []
   for line in lines:
-    largest = line.set == config.LARGEST
+    largest = line.set == paper_numbers.LARGEST
     sets = {"a": 0.4, "b": 0.5} if largest else {line.set: 0.5}
     ours += [Number(line.metric, x, line.row, set=k) for k, x in sets.items()]
   run = results.Run(keys=dict(keys), settings=tree, methods={})
@@ -63,7 +62,7 @@ def test_every_printed_number_can_be(source):
       assert 1e6 < number.value < 1e11
     elif line.metric == "storage":  # |phi| and |h| of |phi| and |theta|
       assert 0 < number.value < 0.2
-    elif line.metric in config.SCALE:  # rounds, bytes, seconds, watts
+    elif line.metric in paper_numbers.SCALE:  # rounds, bytes, seconds, watts
       assert 1 < number.value < 2e11
     else:
       assert 0 < number.value < 1, line
@@ -98,9 +97,10 @@ def test_the_averages_of_pgfedsplit_s_table_2_are_means_of_its_columns():
   for alpha in (0.1, 1.0):
     values = {"data.partition.alpha": alpha}
     columns = [
-      config.numbers(f"PGFedSplit Table 2, {title}", values) for title in titles
+      paper_numbers.numbers(f"PGFedSplit Table 2, {title}", values)
+      for title in titles
     ]
-    average = config.numbers("PGFedSplit Table 2, average", values)
+    average = paper_numbers.numbers("PGFedSplit Table 2, average", values)
     assert average
     for line, number in average.items():
       same = [

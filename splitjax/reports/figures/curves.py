@@ -21,10 +21,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from splitjax.config.paper_numbers import LARGEST
 from splitjax.reports import numbers
 from splitjax.reports.figures import style
 from splitjax.reports.figures.style import Look
+from splitjax.reports.paper_numbers import LARGEST
 from splitjax.reports.quantities import (
   QUANTITIES,
   field_name,

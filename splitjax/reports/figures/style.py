@@ -200,7 +200,7 @@ def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
 def save(figure: Figure, path: str | Path) -> Path:
   """Writes a figure as PNG; returns its path."""
   write = functools.partial(figure.savefig, format="png", dpi=150)
-  files.write_bytes(Path(path), write)
+  files.write(Path(path), write)
   return Path(path)
 
 

@@ -28,6 +28,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from splitjax.fields import unknown
+from splitjax.types import UserError
+
 LARGEST = "max"
 """Test-set name that stands for the maximum over all test sets."""
 
@@ -80,16 +83,17 @@ def tables() -> dict[str, dict[Line, Printed]]:
   return printed
 
 
-def sources() -> list[str]:
-  """Lists the valid values of a config's `paper`."""
-  return list(tables())
+def check_source(source: str) -> None:
+  """Raises UserError for a config's `paper` that is none of the sources."""
+  if source and source not in tables():
+    raise UserError(unknown("paper", source, tables(), "source"))
 
 
 def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
   """Returns the numbers of a source that belong to a cell of a grid.
 
   Args:
-    source: one of `sources`, or "", which has no numbers.
+    source: a key of `tables`, or "", which has no numbers.
     values: field -> value of the cell, {} outside of a grid. Fields that the
       source does not vary are ignored.
   """

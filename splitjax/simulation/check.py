@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import sandbox, wire
+from splitjax import wire
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models.contract import Broken
-from splitjax.sandbox import ROUNDS, Sandbox
+from splitjax.simulation import sandbox
+from splitjax.simulation.sandbox import ROUNDS, Sandbox
 from splitjax.types import Metrics, Shard, State
 
 HOST = ("callback", "infeed", "outfeed", "send", "recv", "host")

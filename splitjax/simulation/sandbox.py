@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from jax import Array
 
-from splitjax import simulation
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
@@ -20,7 +19,8 @@ from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import toy
-from splitjax.simulation import Keywords, Simulation
+from splitjax.simulation import loop
+from splitjax.simulation.loop import Keywords, Simulation
 from splitjax.types import Client, Metrics, Net, Shard, State
 
 SHAPE = (4, 4, 1)
@@ -29,7 +29,7 @@ ROUNDS = 10
 SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: unequal, and not all multiples of a batch of 4."""
 
-fleet_of = functools.partial(simulation.fleet_of, clients=len(SIZES))
+fleet_of = functools.partial(loop.fleet_of, clients=len(SIZES))
 """(method, participants=None) -> clients at the method's depths."""
 
 
@@ -116,7 +116,7 @@ def build(
   image = stock if image is None else image
   rows = parts(sizes)
   nobodys = np.setdiff1d(np.arange(len(label)), np.concatenate(rows))
-  simulated = simulation.simulate(
+  simulated = loop.simulate(
     method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
     fleet=fleet, validation=nobodys, order="cyclic", rounds=ROUNDS,
   )  # fmt: skip
