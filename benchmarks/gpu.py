@@ -13,7 +13,6 @@ first line says what the device is. `--toy` rehearses the queue on a CPU.
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -22,6 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from benchmarks import subprocesses
 
@@ -37,20 +38,15 @@ ROUNDS = {
 class Part(NamedTuple):
   """A process whose outcome is a file.
 
-  Attributes:
-    name: of its file.
-    seconds: expected on an H200 with compilation; of all but HARMONY's and
-      SplitGP's rounds they are guesses by the number of steps.
-    command: prints JSON objects, or trains.
-    run: the folder in which it trains, if it does.
-    seed: of the run.
+  The seconds of all but HARMONY's and SplitGP's rounds are guesses by the
+  number of steps.
   """
 
-  name: str
-  seconds: float
-  command: list[str]
-  run: str = ""
-  seed: int = 0
+  name: str  #: of its file
+  seconds: float  #: expected on an H200, with compilation
+  command: list[str]  #: prints JSON objects, or trains
+  run: str = ""  #: the folder in which it trains, if it does
+  seed: int = 0  #: of the run
 
 
 def measurements(out: Path) -> Iterator[Part]:
@@ -121,14 +117,14 @@ def toys() -> list[Part]:
 
 def accuracies(run: Path, seed: int) -> dict[str, dict[str, float]]:
   """Reads a run's numbers after its last round: row -> test set -> accuracy."""
-  narrower = ("part", "round", "client", "class", "threshold")
-  result = dict[str, dict[str, float]]()
-  with (run / "numbers.csv").open(newline="") as file:
-    for line in csv.DictReader(file):
-      of_rows = line["metric"] == "accuracy" and int(line["seed"]) == seed
-      if of_rows and not any(line[column] for column in narrower):
-        result.setdefault(line["row"], {})[line["set"]] = float(line["value"])
-  return result
+  table = pd.read_csv(run / "numbers.csv", dtype={"set": str})
+  narrower = ["part", "round", "client", "class", "threshold"]
+  means = table[narrower].isna().all(axis=1) & (table["metric"] == "accuracy")
+  of_seed = table[means & (table["seed"] == seed)]
+  return {
+    row: dict(zip(lines["set"], lines["value"], strict=True))
+    for row, lines in of_seed.groupby("row")
+  }
 
 
 def work(

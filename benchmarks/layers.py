@@ -22,8 +22,7 @@ from benchmarks.rounds import INPUTS
 from splitjax import models
 
 BACKBONES = "vgg11", "resnet18", "mobilenet_v2"
-CLIENTS, BATCH, STEPS, REPEATS = 12, 50, 20, 3
-TOY_CLIENTS, TOY_BATCH, TOY_STEPS = 1, 2, 1
+REPEATS = 3
 
 
 class Layer(NamedTuple):
@@ -109,15 +108,15 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--toy", action="store_true", help="a layer, two images")
   toy = parser.parse_args().toy
-  counts = (TOY_CLIENTS, TOY_STEPS) if toy else (CLIENTS, STEPS)
-  for backbone in BACKBONES[:1] if toy else BACKBONES:
-    rows = layers(backbone, TOY_BATCH if toy else BATCH)
+  clients, batch, steps = (1, 2, 1) if toy else (12, 50, 20)
+  most = 1 if toy else None
+  for backbone in BACKBONES[:most]:
     table = {
       str(layer): {
-        name: microseconds(function, layer, *counts)
+        name: microseconds(function, layer, clients, steps)
         for name, function in forms(layer).items()
       }
-      for layer in (rows[:1] if toy else rows)
+      for layer in layers(backbone, batch)[:most]
     }
     print(json.dumps({backbone: table}), flush=True)
 

@@ -44,7 +44,6 @@ INPUTS: dict[str, tuple[tuple[int, int, int], int]] = {
 }
 """Backbone -> images and classes of the paper that cuts it."""
 
-
 PACKAGES = (
   "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "flax", "optax", "torch",
 )  # fmt: skip
@@ -76,25 +75,15 @@ def about() -> dict[str, Any]:
 
 
 class Setting(NamedTuple):
-  """Clients with as many samples each, and what they train.
+  """Clients with as many samples each, and what they train."""
 
-  Attributes:
-    backbone: key of BACKBONES.
-    clients: N.
-    participants: of a round; None: all.
-    samples: of each client.
-    batch: B.
-    width: of the backbone; None: its usual one.
-    chunk: clients side by side; None: one on a CPU, all elsewhere.
-  """
-
-  backbone: str = "cnn8"
+  backbone: str = "cnn8"  #: key of BACKBONES
   clients: int = 20
-  participants: int | None = None
-  samples: int = 200
+  participants: int | None = None  #: of a round; None: all
+  samples: int = 200  #: of each client
   batch: int = 50
-  width: float | None = 1.0
-  chunk: int | None = None
+  width: float | None = 1.0  #: of the backbone; None: its usual one
+  chunk: int | None = None  #: side by side; None: one on a CPU, else all
 
   @property
   def network(self) -> Backbone:
@@ -191,19 +180,15 @@ class Rounds:
 
 
 def memory() -> dict[str, float]:
-  """Peak of this process, and what is no part of a file now, 10^6 bytes.
+  """Peak memory of this process, 10^6 bytes.
 
   Linux tells; its `getrusage` would inherit the peak of the parent process.
   """
-  status = Path("/proc/self/status")
-  text = status.read_text() if status.exists() else ""
-  lines = dict(x.split(":", 1) for x in text.splitlines())
-  keys = {"VmHWM": "peak_mb", "RssAnon": "anonymous_mb"}
-  return {
-    name: int(lines[key].split()[0]) * 1024 / 1e6
-    for key, name in keys.items()
-    if key in lines
-  }
+  with contextlib.suppress(OSError):
+    text = Path("/proc/self/status").read_text()
+    lines = dict(x.split(":", 1) for x in text.splitlines())
+    return {"peak_mb": int(lines["VmHWM"].split()[0]) * 1024 / 1e6}
+  return {}
 
 
 def report(**facts: Any) -> None:

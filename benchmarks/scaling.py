@@ -48,7 +48,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 COLUMNS = (
   "client_ms", "client_cpu_ms", "trace_s", "compile_s", "again_s", "round_s",
-  "round_cpu_s", "own_peak_mb", "anonymous_mb", "program_mb", "device_peak_mb",
+  "round_cpu_s", "own_peak_mb", "program_mb", "device_peak_mb",
   "failed",
 )  # fmt: skip
 """Those of the printed table, if a point has any: times by clock and of the

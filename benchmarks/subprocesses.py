@@ -26,28 +26,12 @@ def stoppable() -> None:
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
-def stop(process: subprocess.Popen) -> None:
-  """Ends a process if it is running."""
-  process.terminate()
-  try:
-    process.wait(GRACE)
-  except subprocess.TimeoutExpired:
-    process.kill()
-    process.wait()
-
-
 def run(
   command: Sequence[str], seconds: float, env: dict[str, str] | None = None
 ) -> tuple[str, str]:
-  """Runs a command.
+  """Runs a command for at most so many seconds; `env` changes its environment.
 
-  Args:
-    command: and its arguments.
-    seconds: time limit.
-    env: changes to its environment.
-
-  Returns:
-    Its output, and the reason of a failure ("" without one).
+  Returns its output, and the reason of a failure ("" without one).
   """
   with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
     process = subprocess.Popen(
@@ -59,7 +43,11 @@ def run(
     except subprocess.TimeoutExpired:
       why = f"stopped after {seconds:.0f} s"
     finally:
-      stop(process)
+      process.terminate()
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+      process.kill()
+      process.wait()
     out.seek(0)
     err.seek(0)
     if process.returncode and not why:
