@@ -66,11 +66,6 @@ def _within_range(tree: Tree) -> tuple[Tree, Array, Array]:
   return divided, scale, jnp.sqrt(sum(squares, jnp.zeros(())))
 
 
-def total(tree: Tree) -> Tree:
-  """Sums every leaf over its leading axis: [N, ...] -> [...]."""
-  return jax.tree.map(lambda x: x.sum(axis=0), tree)
-
-
 def repeat(tree: Tree, n: int) -> Tree:
   """Stacks n equal copies: [...] -> [n, ...]."""
   return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), tree)

@@ -240,8 +240,8 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   clients, counts, reports = group.over_clients(upload, *of_clients)
   sums = group.total(group.visits, reports)
   # The one server has the only share of its mean.
-  theta = group.method.copies(crowd.server_half, (), fine.astype(float))
-  shares = sums.shares | {nets.THETA: theta}
+  net = group.method.copies(crowd.server_half, (), fine.astype(float))
+  shares = sums.shares | {"net": net}
   return (clients, counts), sums._replace(shares=shares)
 
 

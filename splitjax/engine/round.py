@@ -23,7 +23,7 @@ from splitjax.engine.loops import Group, loop_of, one_server
 from splitjax.engine.schedules import fold
 from splitjax.engine.visit import Common, Report, Visit, finite, with_draws
 from splitjax.methods import nets
-from splitjax.methods.method import Method
+from splitjax.methods.method import Method, Shares, means_of
 from splitjax.models import network
 from splitjax.models.network import is_exit
 from splitjax.types import (
@@ -260,11 +260,11 @@ def aggregate(
   state: State,
   clients: tuple[Client, ...],
   counted: tuple[Array, ...],
-  shares: nets.Shares,
+  shares: Shares,
 ) -> tuple[State, Array]:
   """Ends a round: the means over clients, then `Method.merge`.
 
-  A mean is, block by block, the total of the clients' shares by their weights;
+  A mean is, block by block, sum_n w_n x_n / sum_n w_n of the clients' shares;
   a block of which nobody has a share stays. If a step of the server on means
   overflows, its network stays. Returns the next state, and whether all such
   steps were finite, [] bool.
@@ -272,13 +272,12 @@ def aggregate(
   old = state.server
   outer = state.outer
   sound = jnp.bool_(True)
-  if method.outer is not None:
-    outer, shares = method.outer.step(outer, old, shares)
   server = old._replace(
-    net=nets.means(shares[nets.THETA], old.net),
-    common=nets.means(shares.get(nets.COMMON, NO_BLOCKS), old.common),
+    net=means_of(shares["net"], old.net),
+    common=means_of(shares.get("common", NO_BLOCKS), old.common),
   )
-  if method.outer is not None:
+  if method.outer is not None:  # FedAvgM, FedAdam, FedYogi
+    outer, server = method.outer.step(outer, old, server, shares)
     sound = finite((server.net, server.common, outer))
     server = trees.where(sound, server, old)
     outer = trees.where(sound, outer, state.outer)

@@ -26,7 +26,7 @@ from splitjax.engine.schedules import (
   schedule,
 )
 from splitjax.methods import nets
-from splitjax.methods.method import Method
+from splitjax.methods.method import Method, Shares
 from splitjax.types import Batch, Client, Half, Server, Shard, Tree, UserError
 
 SMALL = 2**14
@@ -76,7 +76,7 @@ class Report(NamedTuple):
   From `masked` on as in Metrics; [] of a client, by number [N] in a sum.
   """
 
-  shares: nets.Shares  #: of means over clients, by name
+  shares: Shares  #: of means over clients, by name
   losses: dict[str, Array]  #: name -> [] mean over the steps that have it
   with_loss: dict[str, Array]  #: name -> [] 1 if the client has it and counts
   wire: wire.Ledger  #: message name -> [] bytes
@@ -127,7 +127,8 @@ class Group(NamedTuple):
       name: zeros.at[number].add(getattr(reports, name))
       for name in ("masked", "bytes", "steps", "alone")
     }
-    return trees.total(reports)._replace(**by_number)
+    sums = jax.tree.map(lambda x: x.sum(axis=0), reports)
+    return sums._replace(**by_number)
 
 
 def with_draws(
@@ -175,8 +176,8 @@ def run(
   counts = visit.struck.active & finite((lasting, tally.losses))
   client, counts, report = client_round.upload(pair, context, tally, counts)
   weight = client_round.weight(pair.half, counts)
-  theta = method.copies(pair.copy, context, weight)
-  report = report._replace(shares=report.shares | {nets.THETA: theta})
+  copies = method.copies(pair.copy, context, weight)
+  report = report._replace(shares=report.shares | {"net": copies})
   return client, counts, report
 
 
@@ -347,13 +348,13 @@ class ClientRound:
       client, shares = self.method.send(
         *pair, context, self.samples, weight, self.draws.send_key
       )
-    if nets.THETA in shares:
+    if "net" in shares:
       raise UserError(
-        f'send: "{nets.THETA}" names the shares of `copies`; give the shares'
-        f" of {type(self.method).__name__} another name"
+        'send: "net" names the shares of `copies`; give the shares of'
+        f" {type(self.method).__name__} another name"
       )
-    # The networks, which are in COMMON, have been looked at before.
-    computed = client.memory, shares | {nets.COMMON: ()}
+    # The networks, which are in "common", have been looked at before.
+    computed = client.memory, shares | {"common": ()}
     if jax.tree.leaves(computed):
       sound = finite(computed)
       shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
@@ -362,7 +363,7 @@ class ClientRound:
     tally = tally._replace(wire=nets.add(tally.wire, uploaded))
     return client, counts, self.report(shares, tally, counts)
 
-  def report(self, shares: nets.Shares, tally: Tally, counts: Array) -> Report:
+  def report(self, shares: Shares, tally: Tally, counts: Array) -> Report:
     """Reports what the client sent, and its losses if it `counts`."""
     struck = self.visit.struck
     participates = struck.active.astype(float)

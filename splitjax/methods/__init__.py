@@ -28,7 +28,15 @@ from splitjax.methods.fedavg import (
 from splitjax.methods.fedpac import FedPAC
 from splitjax.methods.harmony import Harmony
 from splitjax.methods.hydra import Hydra
-from splitjax.methods.method import Method, is_body, is_head
+from splitjax.methods.method import (
+  Method,
+  Share,
+  is_body,
+  is_head,
+  means_of,
+  share,
+  shares_of,
+)
 from splitjax.methods.mixing import FedALA, FedAMP, FedFomo
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.partial_sharing import FedBABU, FedPer, FedRep

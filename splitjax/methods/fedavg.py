@@ -19,7 +19,9 @@ from splitjax.methods.method import (
   Choice,
   Losses,
   Method,
+  Share,
   is_norm,
+  share,
 )
 from splitjax.methods.personal import Blended, FineTuning
 from splitjax.parameters import pytree
@@ -205,14 +207,14 @@ class Scaffold(WholeNetwork):
     wire.send_tree("down/control_variate", self.sent(c))
     half, copy, _ = super().receive(client, server, samples, round, key)
     # In the round, memory sums g_i(y_i) over the K steps.
-    total = nets.Share(total=trees.zeros(c_i), weight=jnp.zeros(()))
+    total = Share(total=trees.zeros(c_i), weight=jnp.zeros(()))
     context = c_i, jax.tree.map(jnp.subtract, c, c_i)
     return half._replace(memory=total), copy, context
 
   def step(self, half, copy, context, batches, key):
     _, correction = context
     grads, stats, losses = self.gradients(half, (), *batches)
-    total = trees.add(half.memory, nets.Share(total=grads, weight=jnp.ones(())))
+    total = trees.add(half.memory, Share(total=grads, weight=jnp.ones(())))
     grads = trees.add(grads, correction)
     half = self.optimizer.step(half, grads, stats)
     return half._replace(memory=total), copy, losses
@@ -225,7 +227,7 @@ class Scaffold(WholeNetwork):
     wire.send_tree("up/control_variate", self.sent(change))
     half = half._replace(memory=after)
     client, shares = super().send(half, copy, context, samples, weight, key)
-    shares["change"] = nets.share(change, weight)
+    shares["change"] = share(change, weight)
     shares["participants"] = jnp.where(weight > 0, 1.0, 0.0)
     return client, shares
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from splitjax import trees, wire
 from splitjax.methods import nets
+from splitjax.methods.method import means_of, shares_of
 from splitjax.methods.splitfed import SplitFedV2
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -127,8 +128,9 @@ class Hydra(SplitFedV2):
 
 def mean_head(heads: Half) -> Half:
   """Averages the heads [G, ...] of groups with a participant."""
-  shares = trees.total(jax.vmap(nets.shares)(heads.net, heads.touched))
+  shares = jax.vmap(shares_of)(heads.net, heads.touched)
+  sums = jax.tree.map(lambda x: x.sum(axis=0), shares)
   common = trees.take(heads, 0)
-  net = nets.means(shares, common.net)
+  net = means_of(sums, common.net)
   touched = jax.tree.map(lambda on: on.any(), heads.touched)
   return common._replace(net=net, touched=touched)

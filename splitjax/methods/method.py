@@ -6,7 +6,7 @@ are fields: floats are data of the compiled round, all else is static.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,56 @@ Blocks = dict[str, Tree]
 
 Choice = Callable[[str], bool]
 """Tells of the name of a block, or a leaf's path, whether it is chosen."""
+
+Shares = dict[str, Tree]
+"""Name -> a client's share of a sum over clients, or that sum.
+
+Under "common" and "net" are Nets of a `Share` for each block: their means are
+the next Server.common and Server.net."""
+
+
+class Share(NamedTuple):
+  """A client's share of a mean over clients, or the sum of such shares.
+
+  The mean of a block is sum_n w_n x_n / sum_n w_n over the clients n that send
+  it: `share` makes w_n x_n and w_n, the round adds both up, `mean` divides.
+  Where one share is of L means, a weight is [L], and totals are [L, ...].
+  """
+
+  total: Tree  #: w_n times the client's leaves x_n
+  weight: Array  #: [] float, w_n; 0 for a client that does not count
+
+  def mean(self, old: Tree) -> Tree:
+    """Returns total / weight, or `old` if no client has a share."""
+    if self.weight.ndim:
+      return jax.vmap(Share.mean)(self, old)
+    some = self.weight > 0
+    weight = jnp.where(some, self.weight, 1.0)
+    return jax.tree.map(
+      lambda total, leaf: jnp.where(some, total / weight, leaf), self.total, old
+    )
+
+
+def share(tree: Tree, weight: Array) -> Share:
+  """Makes a share; a weight of 0 turns even NaN into 0."""
+  total = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
+  return Share(total=total, weight=weight)
+
+
+def shares_of(net: Net, weight: Array | Net) -> Net:
+  """Makes a share of each block; `weight` is the client's, or one a block."""
+  if isinstance(weight, Net):
+    return nets.map_blocks(share, net, weight)
+  return nets.map_blocks(lambda tree: share(tree, weight), net)
+
+
+def means_of(shares: Net, old: Net) -> Net:
+  """Divides the sums of each block; one of which nobody has a share stays."""
+  return nets.map_blocks(
+    lambda tree, of_block: tree if of_block is None else of_block.mean(tree),
+    old,
+    shares,
+  )
 
 
 @pytree
@@ -139,10 +189,10 @@ class Method:
 
   def first_server(self, full: Net, part: Net, size: int) -> Server:
     """Makes the server; `size` clients hold the `part` of the network."""
-    theta = NO_BLOCKS
+    net = NO_BLOCKS
     if not self.uncut:
-      theta = network.suffix(self.backbone, full, self.backbone.cuts[0])
-    return Server(net=theta, common=nets.select(part, self.sends))
+      net = network.suffix(self.backbone, full, self.backbone.cuts[0])
+    return Server(net=net, common=nets.select(part, self.sends))
 
   # A client's round.
 
@@ -169,8 +219,9 @@ class Method:
     net = self.model(client, server)
     self.exchange("down", net)
     half = self.optimizer.start(net, client.memory)
-    theta = self.optimizer.at_server
-    return half, theta.start(server.net, server.memory, copied=True), ()
+    at_server = self.optimizer.at_server
+    copy = at_server.start(server.net, server.memory, copied=True)
+    return half, copy, ()
 
   def stages(self) -> tuple[Stage, ...]:
     """The parts of a client's round, in order."""
@@ -207,16 +258,17 @@ class Method:
     samples: Samples,
     weight: Array,
     key: Array,
-  ) -> tuple[Client, nets.Shares]:
+  ) -> tuple[Client, Shares]:
     """Ends a client's round -> what it keeps, its shares of sums over clients.
 
-    `weight` is 0 if they must not count. The mean of "common", a Net of shares,
-    is the next `server.common`; the round adds "theta", from `copies`.
+    `weight` is that of `weight`, or 0 if the client must not count: it is left
+    out, or something that it computed is not finite. The mean of "common" is
+    the next `server.common`; the round adds "net", from `copies`.
     """
     self.exchange("up", half.net)
     sent = nets.select(half.net, self.sends)
     client = Client(nets.select(half.net, self.keeps), half.memory)
-    return client, {nets.COMMON: nets.shares(sent, weight)}
+    return client, {"common": shares_of(sent, weight)}
 
   def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
@@ -225,14 +277,14 @@ class Method:
     Where one server serves all clients, it is the copy, and `context` is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)
-    return nets.shares(copy.net, weights)
+    return shares_of(copy.net, weights)
 
   # The end of a round.
 
   def merge(
     self,
     server: Server,
-    shares: nets.Shares,
+    shares: Shares,
     clients: tuple[Client, ...],
     counted: tuple[Array, ...],
   ) -> tuple[Server, tuple[Client, ...]]:

@@ -1,13 +1,7 @@
-"""Networks as dicts of blocks: joined, shared out among clients, averaged.
-
-The mean of a block begins with `shares`: of each client, in `Method.send` and
-`Method.copies`, its weight times its leaves, and its weight. The round adds the
-shares up, over all clients, chunks, cohorts and devices that have the block.
-Then `means` divides (`engine.round.aggregate`).
-"""
+"""Networks as dicts of blocks: parted leaf by leaf, joined, added, combined."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +9,9 @@ from jax import Array
 
 from splitjax.types import Net, Tree, UserError
 
-COMMON = "common"
-THETA = "theta"
-"""Names of the shares whose means are Server.common and Server.net."""
-
 LARGEST = 1e30
 """What is added up over clients must be smaller, or counts as infinite: sums
 of absolute values of an update, squared distances."""
-
-Shares = dict[str, Tree]
-"""Name -> a client's share of a sum over clients, or that sum."""
 
 
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
@@ -77,47 +64,6 @@ def join(partial: Net, common: Net) -> Net:
         " has it: let `keeps` or `sends` be true"
       )
   return net
-
-
-class Share(NamedTuple):
-  """A client's share of a weighted mean; `add` adds shares up over clients.
-
-  A weight is [] float, 0 for a client that does not count, or [L] for L means
-  with totals [L, ...].
-  """
-
-  total: Tree  #: weight times the client's leaves
-  weight: Array
-
-  def mean(self, old: Tree) -> Tree:
-    """Returns total / weight, or `old` if no client has a share."""
-    if self.weight.ndim:
-      return jax.vmap(Share.mean)(self, old)
-    some = self.weight > 0
-    weight = jnp.where(some, self.weight, 1.0)
-    return jax.tree.map(
-      lambda total, leaf: jnp.where(some, total / weight, leaf), self.total, old
-    )
-
-
-def shares(net: Net, weight: Array | Net) -> Net:
-  """Turns blocks into Shares; `weight` is the client's, or a Net of weights."""
-  if isinstance(weight, Net):
-    return map_blocks(share, net, weight)
-  return map_blocks(lambda tree: share(tree, weight), net)
-
-
-def share(tree: Tree, weight: Array) -> Share:
-  """Makes a share; a weight of 0 turns even NaN into 0."""
-  total = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
-  return Share(total, weight)
-
-
-def means(shared: Net, old: Net) -> Net:
-  """Averages `shared` sums by block; one of which nobody has a share stays."""
-  return map_blocks(
-    lambda tree, share: tree if share is None else share.mean(tree), old, shared
-  )
 
 
 def add(a: Tree, b: Tree) -> Tree:

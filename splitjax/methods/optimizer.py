@@ -28,7 +28,6 @@ from jax import Array
 
 from splitjax import fields, trees
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
-from splitjax.methods import nets
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import NO_BLOCKS, Half, Net, Server, Tree, UserError
 
@@ -239,38 +238,41 @@ class Outer:
     return Slots(common=sent, net={n: self._start(w) for n, w in net.items()})
 
   def step(
-    self, slots: Slots, server: Server, shares: nets.Shares
-  ) -> tuple[Slots, nets.Shares]:
-    """Replaces the means of a round's shares by the optimiser's next w.
+    self, slots: Slots, old: Server, server: Server, shares: dict[str, Tree]
+  ) -> tuple[Slots, Server]:
+    """Replaces a round's means, in `server`, by the optimiser's next w.
 
-    `server` is that before the round.
+    `old` is the server before the round, and `shares` are the sums over
+    clients: a block of which nobody has a share stays.
     """
-    sent = shares.get(nets.COMMON, NO_BLOCKS)
-    common, sent = self._part(slots.common, server.common, sent)
-    net, theta = self._part(slots.net, server.net, shares[nets.THETA])
-    shares = shares | {nets.COMMON: sent, nets.THETA: theta}
-    return Slots(common=common, net=net), shares
+    sums = shares.get("common", NO_BLOCKS)
+    common, sent = self._part(slots.common, old.common, server.common, sums)
+    net, copied = self._part(slots.net, old.net, server.net, shares["net"])
+    slots = Slots(common=common, net=net)
+    return slots, server._replace(common=sent, net=copied)
 
   def _part(
-    self, slots: dict[str, Tree], net: Net, shares: Net
+    self, slots: dict[str, Tree], old: Net, means: Net, shares: Net
   ) -> tuple[dict[str, Tree], Net]:
-    """Moves the blocks that have a share and a slot -> slots, shares."""
-    moved = dict(shares.params)
-    for name in [name for name in slots if name in moved]:
+    """Moves the blocks that have a share and a slot -> slots, network."""
+    params = dict(means.params)
+    for name in [name for name in slots if name in shares.params]:
+      weight = shares.params[name].weight
       # One server for each task (MultiHead): weights [tasks].
-      step = jax.vmap(self._step) if moved[name].weight.ndim else self._step
-      slot, moved[name] = step(slots[name], net.params[name], moved[name])
+      step = jax.vmap(self._step) if weight.ndim else self._step
+      block = slots[name], old.params[name], params[name], weight
+      slot, params[name] = step(*block)
       slots = slots | {name: slot}
-    return slots, shares._replace(params=moved)
+    return slots, means._replace(params=params)
 
   def _start(self, w: Tree) -> Moments:
     v = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
     return Moments(m=trees.zeros(w), v=() if self.name == "fedavgm" else v)
 
   def _step(
-    self, slot: Moments, w: Tree, share: nets.Share
-  ) -> tuple[Moments, nets.Share]:
-    """Moves a block; returns its slot, and a share whose mean is the next w."""
+    self, slot: Moments, w: Tree, mean: Tree, weight: Array
+  ) -> tuple[Moments, Tree]:
+    """Moves a block w -> its slot, the next w; both stay without a weight."""
     momentum = self.name == "fedavgm"
     part = 1.0 if momentum else 1 - self.beta1
     rate = (1.0 if momentum else 0.01) if self.lr is None else self.lr
@@ -281,7 +283,7 @@ class Outer:
         return v - (1 - self.beta2) * square * jnp.sign(v - square)
       return self.beta2 * v + (1 - self.beta2) * square
 
-    grad = jax.tree.map(jnp.subtract, w, share.mean(w))
+    grad = jax.tree.map(jnp.subtract, w, mean)
     m = jax.tree.map(lambda m, g: self.beta1 * m + part * g, slot.m, grad)
     moved = Moments(m=m)
     direction = m
@@ -290,5 +292,4 @@ class Outer:
       moved = Moments(m=m, v=v)
       direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), m, v)
     stepped = trees.add(w, trees.scale(-rate, direction))
-    slot, w = trees.where(share.weight > 0, (moved, stepped), (slot, w))
-    return slot, share._replace(total=trees.scale(share.weight, w))
+    return trees.where(weight > 0, (moved, stepped), (slot, w))

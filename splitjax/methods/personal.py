@@ -10,7 +10,7 @@ from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY
 from splitjax.methods import nets
-from splitjax.methods.method import Method
+from splitjax.methods.method import Method, Share
 from splitjax.parameters import pytree
 from splitjax.types import Net, Row, Tree
 
@@ -44,7 +44,7 @@ class Blended(Method):
     server, clients = super().merge(server, shares, clients, counted)
     if self.lam is None:
       return server, clients
-    means = server.common, shares[nets.COMMON]
+    means = server.common, shares["common"]
     blends = tuple(
       cohort._replace(net=self.blend(cohort.net, *means, took_part))
       for cohort, took_part in zip(clients, counted, strict=True)
@@ -58,7 +58,7 @@ class Blended(Method):
     # lam = 1 keeps, and lam = 0 takes, even if the other side is not finite.
     gets = (took_part | (lam == 0)) & (lam < 1)
 
-    def blended(tree: Tree, mean: Tree, share: nets.Share | None) -> Tree:
+    def blended(tree: Tree, mean: Tree, share: Share | None) -> Tree:
       if share is None:  # no holder participates
         return tree
       takes = gets & (share.weight > 0)

@@ -16,9 +16,9 @@ from jax import Array
 from splitjax import losses, trees, wire
 from splitjax.data.feed import Samples
 from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY, SHARE
-from splitjax.methods import nets, prototypes
+from splitjax.methods import prototypes
 from splitjax.methods.fedavg import HEAD_PASSES, WholeNetwork
-from splitjax.methods.method import is_body, is_head
+from splitjax.methods.method import is_body, is_head, share
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import Client, Net, Stage, Tree, UserError
 
@@ -197,7 +197,7 @@ class PGFedSplit(WholeNetwork):
     wire.record("up/statistics", 4.0 * copy.memory.fresh)  # alpha
     half = half._replace(memory=memory)
     client, shares = super().send(half, copy, context, samples, weight, key)
-    return client, shares | {"head": nets.share(head, weight)}
+    return client, shares | {"head": share(head, weight)}
 
   # The server (Algorithm 1).
 

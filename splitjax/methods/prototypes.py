@@ -18,7 +18,7 @@ from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.losses import masked_mean
 from splitjax.methods import nets
 from splitjax.methods.fedavg import WholeNetwork
-from splitjax.methods.method import is_body, is_head
+from splitjax.methods.method import is_body, is_head, share
 from splitjax.models import network, sizes
 from splitjax.models.network import Backbone
 from splitjax.parameters import pytree
@@ -136,7 +136,7 @@ class Aligned(WholeNetwork):
     wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * present.sum())
     if self.mean == "uniform":
       count = present.astype(float)
-    sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
+    sent = jax.vmap(share)(mean, jnp.where(weight > 0, count, 0.0))
     client, shares = super().send(half, copy, context, samples, weight, key)
     return client, shares | {"prototypes": sent}
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from splitjax import losses, trees, wire
 from splitjax.fields import NOT_NEGATIVE
-from splitjax.methods import nets
 from splitjax.methods.split import Split
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -172,7 +171,7 @@ class MultiHead(SplitFed):
     return shares(copy, context, weights)
 
   def merge(self, server, shares, clients, counted):
-    trained = shares[nets.THETA].params["head"].weight > 0
+    trained = shares["net"].params["head"].weight > 0
     return server._replace(memory=server.memory | trained), clients
 
   def part_two(self, client, server):

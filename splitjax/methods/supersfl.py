@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.methods import nets
+from splitjax.methods.method import Share
 from splitjax.methods.split import Split
 from splitjax.models import network
 from splitjax.models.network import is_exit
@@ -73,7 +74,7 @@ class SuperSFL(Split):
     wire.record("up/statistics", jnp.where(client.memory, 0.0, 8.0))
     half, copy, context = super().receive(client, server, samples, round, key)
     # Until the round ends, memory is the share of its steps' losses in eq. 6.
-    none = nets.Share(total=jnp.zeros(()), weight=jnp.zeros(()))
+    none = Share(total=jnp.zeros(()), weight=jnp.zeros(()))
     return half._replace(memory=none), copy, context
 
   def step(self, half, copy, context, batches, key):
@@ -155,15 +156,15 @@ class SuperSFL(Split):
       pull = self.lam * (share.weight if self.normalise else denominators)
       pull = jnp.where(holders > (1 if self.sole_source else 0), pull, 0.0)
       total = trees.add(share.total, trees.scale(pull, copy))
-      return nets.Share(total=total, weight=share.weight + pull).mean(copy)
+      return Share(total=total, weight=share.weight + pull).mean(copy)
 
     theta = nets.select(server.net, self.sends)
     holders = Net(params=shares["holders"], stats=shares["holders"])
-    theta = nets.map_blocks(mixed, theta, shares[nets.COMMON], holders)
+    theta = nets.map_blocks(mixed, theta, shares["common"], holders)
     return server._replace(net=nets.join(theta, server.net)), clients
 
 
 def noted(half, loss):
   """Adds a step's loss, fused or l_C alone, to the client's memory."""
-  step = nets.Share(total=loss, weight=jnp.ones(()))
+  step = Share(total=loss, weight=jnp.ones(()))
   return half._replace(memory=trees.add(half.memory, step))

@@ -14,7 +14,7 @@ from splitjax.engine.loops import TOPOLOGIES
 from splitjax.engine.round import ROUND
 from splitjax.engine.schedules import draw, plan_of
 from splitjax.engine.visit import ClientRound, Common, Pair, Visit
-from splitjax.methods import nets
+from splitjax.methods import means_of
 from splitjax.methods.splitfed import SplitFedV2
 from splitjax.parameters import pytree
 from splitjax.simulation.sandbox import CLASSES
@@ -98,7 +98,7 @@ def one_by_one(made, state, order):
   networks = [half.net for half in halves]
   mean = jax.tree.map(lambda *x: sum(x) / len(x), *networks)
   shares = method.copies(server, (), jnp.ones(()))
-  return mean, nets.means(shares, state.server.net)
+  return mean, means_of(shares, state.server.net)
 
 
 @pytest.mark.parametrize(

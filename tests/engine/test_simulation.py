@@ -70,7 +70,7 @@ def test_a_name_of_shares_that_the_round_needs_is_refused():
     def send(self, half, copy, context, samples, weight, key):
       arguments = half, copy, context, samples, weight, key
       client, shares = super().send(*arguments)
-      return client, shares | {"theta": weight}
+      return client, shares | {"net": weight}
 
   method = Renamed(backbone=NET, optimizer=Optimizer(lr=0.1))
   sim = simulate(method, IMAGE, LABEL, PARTS)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splitjax import models, trees
-from splitjax.methods import METHODS, nets
+from splitjax.methods import METHODS, means_of, nets, shares_of
 from splitjax.methods.optimizer import Optimizer
 from splitjax.types import Client, Half, Net, Server
 
@@ -73,8 +73,8 @@ def merged(method, halves, weights, server):
   shares = None
   for (client, copy), weight in zip(halves, weights, strict=True):
     of_client = {
-      "common": nets.shares(client, weight),
-      "theta": method.copies(copy, (), weight),
+      "common": shares_of(client, weight),
+      "net": method.copies(copy, (), weight),
     }
     shares = of_client if shares is None else nets.add(shares, of_client)
   clients, counted = [], []
@@ -85,8 +85,8 @@ def merged(method, halves, weights, server):
     clients.append(Client(net=stacked))
     counted.append(jnp.array([weights[n] for n in ids]) > 0)
   server = server._replace(
-    net=nets.means(shares["theta"], server.net),
-    common=nets.means(shares["common"], server.common),
+    net=means_of(shares["net"], server.net),
+    common=means_of(shares["common"], server.common),
   )
   return method.merge(server, shares, tuple(clients), tuple(counted))
 
@@ -203,11 +203,11 @@ def test_shares_add_up_in_any_order(clients, cut):
   old = Net({name: np.float64(5.0) for name in "abc"}, {})
 
   def sums(group):
-    shares = [nets.shares(Net(net, {}), np.float64(w)) for w, net in group]
+    shares = [shares_of(Net(net, {}), np.float64(w)) for w, net in group]
     return functools.reduce(nets.add, shares, Net({}, {}))
 
   grouped = nets.add(sums(clients[:cut]), sums(clients[cut:][::-1]))
-  for name, got in nets.means(grouped, old).params.items():
+  for name, got in means_of(grouped, old).params.items():
     holders = [(w, net[name]) for w, net in clients if name in net and w > 0]
     want = 5.0
     if holders:

@@ -20,7 +20,7 @@ from repeated import (
   played,
 )
 
-from splitjax.methods import METHODS, nets
+from splitjax.methods import METHODS, shares_of
 from splitjax.methods.optimizer import Outer
 from splitjax.types import NO_BLOCKS, Net, Server
 
@@ -45,10 +45,10 @@ def server_of(w):
   return Server(net=NO_BLOCKS, common=common)
 
 
-def shares_of(w, weight=1.0):
-  """The shares of a round whose mean is w."""
-  common = nets.shares(server_of(w).common, jnp.asarray(weight))
-  return {"common": common, "theta": NO_BLOCKS}
+def sums_of(w, weight=1.0):
+  """The sums of a round whose mean is w."""
+  common = shares_of(server_of(w).common, jnp.asarray(weight))
+  return {"common": common, "net": NO_BLOCKS}
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
@@ -60,8 +60,9 @@ def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
   slots, m, v = outer.start(server_of(w), topology="parallel"), 0.0, tau**2
   for _ in range(4):
     g = rng.normal(size=5)
-    slots, shares = outer.step(slots, server_of(w), shares_of(w - g, 3.0))
-    after = shares["common"].params["block"].mean({"w": w})["w"]
+    servers = server_of(w), server_of(w - g)
+    slots, server = outer.step(slots, *servers, sums_of(w - g, 3.0))
+    after = server.common.params["block"]["w"]
     m = beta1 * m + g * (1 if name == "fedavgm" else 1 - beta1)
     gap = v - g**2 if name == "fedadam" else g**2 * np.sign(v - g**2)
     v = v - (1 - beta2) * gap
@@ -129,9 +130,9 @@ def test_a_block_that_nobody_updated_takes_no_step():
   server = server_of(jnp.arange(3.0))
   slots = NONE.start(server, topology="parallel")
   slots = jax.tree.map(lambda x: x + 1.0, slots)
-  kept, shares = NONE.step(slots, server, shares_of(jnp.ones(3), 0.0))
-  toys.assert_close(kept, slots, 0.0)
-  assert shares["common"].params["block"].weight == 0
+  means = server_of(jnp.ones(3))
+  kept, after = NONE.step(slots, server, means, sums_of(jnp.ones(3), 0.0))
+  toys.assert_close((kept, after), (slots, server), 0.0)
 
 
 def test_what_is_no_mean_over_clients_is_not_moved():

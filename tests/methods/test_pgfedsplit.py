@@ -8,7 +8,7 @@ import scipy.optimize
 import worlds as toys
 from scipy.special import log_softmax
 
-from splitjax.methods import nets
+from splitjax.methods import nets, share, shares_of
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.pgfedsplit import (
   Gaussians,
@@ -232,8 +232,8 @@ def test_tau_falls_with_a_larger_coefficient_unless_it_is_fixed(adaptive, tau):
   server = state.server._replace(memory=clock)
   common = nets.select(client.net, method.sends)
   shares = {
-    "common": nets.shares(common, jnp.ones(())),
-    "head": nets.share(client.net.params["head"], jnp.ones(())),
+    "common": shares_of(common, jnp.ones(())),
+    "head": share(client.net.params["head"], jnp.ones(())),
   }
   after, _ = method.merge(server, shares, state.clients, (jnp.ones(1, bool),))
   assert (after.memory.tau, after.memory.alpha) == (tau, 1.0)

@@ -11,7 +11,7 @@ import worlds as toys
 
 from splitjax import models, wire
 from splitjax.engine.faults import FaultTable
-from splitjax.methods import METHODS, nets
+from splitjax.methods import METHODS, Share, means_of, nets
 from splitjax.methods.optimizer import Optimizer
 from splitjax.types import Half, Net, Server
 
@@ -46,7 +46,7 @@ def test_a_step_in_numpy(fusion, depth, clip):
   client, _ = toys.pair(NET, depth, SGD)
   full = jax.tree.map(jnp.asarray, toys.fresh(NET, 1))
   server = SGD.start(models.suffix(NET, full, 0), copied=True)
-  client = client._replace(memory=nets.Share(*[jnp.ones(())] * 2))
+  client = client._replace(memory=Share(*[jnp.ones(())] * 2))
   phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
   batch = toys.batch(0)
 
@@ -106,7 +106,7 @@ def shares(method, depth, value, loss, copied):
   Its blocks are all `value`, its copy of the server `copied`.
   """
   full = toys.fresh(NET)
-  memory = nets.Share(total=jnp.array(2 * loss), weight=jnp.array(2.0))
+  memory = Share(total=jnp.array(2 * loss), weight=jnp.array(2.0))
   prefix = filled(models.prefix(NET, full, depth), value)
   client = Half(net=prefix, slots={}, memory=memory)
   theta = filled(models.suffix(NET, full, 0), copied)
@@ -116,7 +116,7 @@ def shares(method, depth, value, loss, copied):
   samples = toys.samples(NET, (0, 1, 2))
   weight = method.weight(client, samples)
   _, sums = method.send(client, server, (), samples, weight, None)
-  return sums | {"theta": method.copies(server, (), weight)}
+  return sums | {"net": method.copies(server, (), weight)}
 
 
 def aggregated(before=7.0, **options):
@@ -129,7 +129,7 @@ def aggregated(before=7.0, **options):
     shares(method, 1, 10.0, 1.0, 3.0), shares(method, 2, 40.0, 0.5, 5.0)
   )
   theta = filled(models.suffix(NET, toys.fresh(NET), 0), before)
-  theta = nets.means(sums["theta"], theta)
+  theta = means_of(sums["net"], theta)
   server, _ = method.merge(Server(net=theta, common=Net({}, {})), sums, (), ())
   values = []
   for name in NET.names():
