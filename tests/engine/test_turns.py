@@ -137,7 +137,8 @@ def test_splitnn_pays_for_every_hand_over():
 def test_who_misses_a_round_hands_nothing_on():
   # Two of four clients take part: who had part-1 last is not known, and the
   # first client of a later round counts as another.
-  made = ordered("splitnn", participants=2, turn=9)
+  made = ordered("splitnn", participants=2)
+  made = served(made, [0, 0, 0, 1, 1, 2, 2, 3])
   size = trees.num_bytes(networks(made, made.state())[0].params)
   state, sent = made.state(), []
   for _ in range(2):

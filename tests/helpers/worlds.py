@@ -12,6 +12,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +30,7 @@ from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import Backbone, DenseBlock, Style, toy
 from splitjax.parameters import pytree
-from splitjax.simulation import sandbox
+from splitjax.simulation import Simulation, sandbox
 from splitjax.simulation.sandbox import SIZES, Sandbox
 from splitjax.types import (
   NO_BLOCKS,
@@ -39,7 +40,6 @@ from splitjax.types import (
   Metrics,
   Net,
   Server,
-  Shard,
   State,
 )
 
@@ -68,7 +68,6 @@ def fresh(net: Backbone, seed: int = 0) -> Net:
   Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
   as they are, another one rounds them.
   """
-  full = models.shapes(net)
   rng = np.random.default_rng([seed, 0])
 
   def draw(path, leaf):
@@ -78,13 +77,17 @@ def fresh(net: Backbone, seed: int = 0) -> Net:
       noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
     return noise + (kind in ("scale", "var"))
 
-  return jax.tree_util.tree_map_with_path(draw, full)
+  return jax.tree_util.tree_map_with_path(draw, models.shapes(net))
+
+
+def full(net: Backbone, seed: int = 0) -> Net:
+  """The same in jax's arrays."""
+  return jax.tree.map(jnp.asarray, fresh(net, seed))
 
 
 def whole(net: Backbone, seed: int = 0) -> Net:
   """A random network without its exits, as a client may hold it."""
-  full = jax.tree.map(jnp.asarray, fresh(net, seed))
-  return models.prefix(net, full, net.length)
+  return models.prefix(net, full(net, seed), net.length)
 
 
 def stack(net: Backbone, count: int) -> Net:
@@ -114,10 +117,10 @@ def pair(
   net: Backbone, depth: int, optimizer: Optimizer, seed: int = 0
 ) -> tuple[Half, Half]:
   """A client of this depth and its copy of the server, ready for a step."""
-  full = jax.tree.map(jnp.asarray, fresh(net, seed))
-  theta = models.suffix(net, full, net.cuts[0])
+  parameters = full(net, seed)
+  theta = models.suffix(net, parameters, net.cuts[0])
   return (
-    optimizer.start(models.prefix(net, full, depth)),
+    optimizer.start(models.prefix(net, parameters, depth)),
     optimizer.at_server.start(theta, copied=True),
   )
 
@@ -135,8 +138,8 @@ def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   image, label = stock()
   mean, std = data.scale(image)
   rows = np.asarray(rows)
-  flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
-  return flat, label[rows]
+  x = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
+  return x, label[rows]
 
 
 def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
@@ -144,50 +147,34 @@ def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
 
   It holds the rows `held` back to validate on; -1 is padding.
   """
-  image, label = stock()
-  counts = np.bincount(label[list(rows)], minlength=CLASSES)
-  shard = Shard(
-    jnp.asarray(image),
-    jnp.asarray(label),
-    jnp.asarray(rows, jnp.int32),
-    jnp.int32(len(rows)),
-    jnp.asarray(counts),
-    jnp.int32(0),
+  made = population(net, (4,), (tuple(rows),)).simulation
+  (shard,), (plan,) = made.shards, made.plans
+  of_client = trees.take(shard._replace(image=(), label=()), 0)
+  shard = of_client._replace(
+    image=shard.image,
+    label=shard.label,
     validation=jnp.asarray(held, jnp.int32),
   )
-  return data.Samples(shard, population(net, (4,), (tuple(rows),)).plans[0])
+  return data.Samples(shard, plan)
 
 
 def parts_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
   """Disjoint rows for clients of these sizes."""
   ends = np.cumsum(sizes)
   rows = np.random.default_rng(2).permutation(STOCK)[: ends[-1]]
-  return tuple(
-    tuple(int(i) for i in part) for part in np.split(rows, ends[:-1])
-  )
+  return tuple(tuple(part.tolist()) for part in np.split(rows, ends[:-1]))
 
 
 class Population(NamedTuple):
-  """Clients with data, for any method; the fields are a Sandbox's."""
+  """Clients of these depths with data, for any method."""
 
   net: Backbone
   depths: tuple[int, ...]
-  parts: tuple[tuple[int, ...], ...]
-  fleet: Fleet
-  plans: tuple[data.BatchPlan, ...]
-  shards: tuple[Shard, ...]
-
-  def where(self, n: int) -> tuple[int, int]:
-    """The cohort of client n, and its row there."""
-    for number, cohort in enumerate(self.fleet.cohorts):
-      if n in cohort.ids:
-        return number, cohort.ids.index(n)
-    raise KeyError(n)
+  simulation: Simulation
 
   def record(self, state: State, n: int) -> Client:
     """What client n keeps, unbatched, on the host."""
-    cohort, row = self.where(n)
-    return jax.device_get(trees.take(state.clients[cohort], row))
+    return jax.device_get(self.simulation.client(state, n))
 
   def client(self, method: Method, state: State, n: int) -> Net:
     """The network of client n between rounds."""
@@ -204,10 +191,7 @@ def population(
   steps: int | None = None,
   participants: int | None = None,
 ) -> Population:
-  """Clients of these depths with these rows of the stock.
-
-  The other arguments are those of `simulation.simulate`.
-  """
+  """Clients of these depths with these rows of the stock."""
   cohorts = tuple(
     Cohort(depth, tuple(n for n, k in enumerate(depths) if k == depth))
     for depth in sorted(set(depths))
@@ -219,16 +203,13 @@ def population(
     method, *stock(), [np.array(rows) for rows in parts], fleet=fleet,
     batch=batch_size, epochs=epochs, steps=steps,
   )  # fmt: skip
-  return Population(
-    net, depths, parts, fleet, simulated.plans, simulated.shards
-  )
+  return Population(net, depths, simulated)
 
 
-def start(world: Population, method: Method, seed: int = 0) -> State:
+def start(world: Population, method: Method) -> State:
   """The state before the first round, in buffers that may be donated."""
-  full = jax.tree.map(jnp.asarray, fresh(world.net, seed))
-  clients = layout.of(world.fleet)
-  state = round.start(method, clients, full, jax.random.key(seed))
+  clients = layout.of(world.simulation.fleet)
+  state = round.start(method, clients, full(world.net), jax.random.key(0))
   return jax.tree.map(jnp.copy, state)
 
 
@@ -241,8 +222,10 @@ def client_round(
 ) -> ClientRound:
   """Client n in round `number`, from `state`; None: the first."""
   state = start(world, method) if state is None else state
-  cohort, row = world.where(n)
-  shard, plan = world.shards[cohort], world.plans[cohort]
+  made = world.simulation
+  (cohort,) = [i for i, c in enumerate(made.fleet.cohorts) if n in c.ids]
+  row = made.fleet.cohorts[cohort].ids.index(n)
+  shard, plan = made.shards[cohort], made.plans[cohort]
   common = visit.Common(
     server=state.server,
     image=shard.image,
@@ -264,51 +247,21 @@ def client_round(
   return ClientRound(method, plan, common, trees.take(client, 0))
 
 
-def hasty(function, *args):
-  """Compiles a function (jitted or not) for these arguments, in haste.
-
-  It will run for milliseconds; LLVM's optimisations would take seconds.
-  """
-  jitted = function if hasattr(function, "lower") else jax.jit(function)
-  return jitted.lower(*args).compile(
-    compiler_options={"xla_backend_optimization_level": 0}
-  )
-
-
-def compiled(world: Population, method: Method, state: State, **options):
-  """The round of this world, (state) -> state, metrics.
-
-  `options` are keywords of `run_round`.
-  """
-  how = {"layout": layout.of(world.fleet), "plans": world.plans, **options}
-  lowered = round.run_round.lower(method, state, world.shards, **how)
-  step = lowered.compile(compiler_options={"xla_backend_optimization_level": 0})
-  data = {key: options[key] for key in {"faults"} & options.keys()}
-  return lambda state: step(method, state, world.shards, **data)
-
-
 def train(
-  world: Population, method: Method, count: int = 3, seed: int = 0, **options
+  world: Population, method: Method, count: int = 3, **changes: Any
 ) -> tuple[State, list[Metrics]]:
-  """Runs `count` compiled rounds; the state after the last, all metrics."""
-  state, metrics = start(world, method, seed), []
-  step = compiled(world, method, state, **options)
+  """Runs rounds; the last state, all metrics; `changes` such as faults."""
+  made = world.simulation._replace(**changes)
+  state, metrics = start(world, method), []
   for _ in range(count):
-    state, of_round = step(state)
+    state, of_round = made.round(method, state)
     metrics.append(of_round)
   return state, metrics
 
 
 def assert_close(got, want, tol: float = 1e-10, rtol: float = 0.0) -> None:
   """Compares two pytrees leaf by leaf: |got - want| <= tol + rtol |want|."""
-  assert jax.tree.structure(got) == jax.tree.structure(want)
-  paths = jax.tree_util.tree_leaves_with_path(got)
-  for (path, a), b in zip(paths, jax.tree.leaves(want), strict=True):
-    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-      a, b = jax.random.key_data(a), jax.random.key_data(b)
-    np.testing.assert_allclose(
-      a, b, rtol, tol, err_msg=jax.tree_util.keystr(path)
-    )
+  chex.assert_trees_all_close(got, want, atol=tol, rtol=rtol)
 
 
 @functools.cache
@@ -325,21 +278,13 @@ def world(
 ) -> Sandbox:
   """A sandbox with the method of that name, cached.
 
-  Args:
-    name: in METHODS.
-    options: of the method, as pairs.
-    outer: options of the optimiser, as pairs.
-    depths: cuts in use, of a toy with one block more.
-    batch_norm: whether blocks normalise.
-    participants: clients per round.
-    sizes: samples of each client.
-    plan: batch, epochs and steps of `sandbox.build`.
+  `options` are of the method and `outer` of the optimiser, as pairs; `depths`
+  are the cuts of a toy with one block more, of which a method of one server has
+  the first; `plan` is batch, epochs and steps of `sandbox.build`.
   """
   optimizer = Optimizer(**{"lr": 0.1, **dict(outer)})
-  method = None
-  while method is None or (one_server(method) and len(depths) > 1):
-    depths = depths if method is None else depths[:1]
-    length = max(depths) + 1 if method is None else method.backbone.length
+
+  def method_of(depths):
     net = toy(
       sandbox.SHAPE,
       sandbox.CLASSES,
@@ -347,7 +292,12 @@ def world(
       length=length,
       batch_norm=batch_norm,
     )
-    method = METHODS[name](backbone=net, optimizer=optimizer, **dict(options))
+    return METHODS[name](backbone=net, optimizer=optimizer, **dict(options))
+
+  length = max(depths) + 1
+  method = method_of(depths)
+  if one_server(method):
+    method = method_of(depths[:1])
   fleet = sandbox.fleet_of(
     method, clients=len(sizes), participants=participants
   )
@@ -355,14 +305,11 @@ def world(
 
 
 class Memory(NamedTuple):
-  """What a spy client counts over all rounds.
+  """What a spy client counts over all rounds; `seen` is [Z], the rest [].
 
-  Attributes:
-    seen: [Z] int32, how often each row of the data set was in a batch.
-    steps: [] int32, steps, including those that the engine should undo.
-    begun: [] int32, begun rounds.
-    finished: [] int32, finished rounds.
-    drawn: [] uint32, a number drawn from the key of the last step.
+  `seen` is how often each row of the data set was in a batch, `steps` counts
+  those that the engine should undo, too, and `drawn` is a number from the key
+  of the last step.
   """
 
   seen: jax.Array
@@ -464,7 +411,7 @@ def _in_order(fleet: Fleet, stacked: Any) -> list:
 
 
 class Divided(NamedTuple):
-  """A world on a mesh; see sandbox.Sandbox."""
+  """A world on a mesh."""
 
   world: Sandbox
   mesh: Any
@@ -485,13 +432,9 @@ class Divided(NamedTuple):
   def text(self):
     """The compiled program."""
     made = self.world
-    return (
-      run_round.lower(
-        made.method, self.state(), made.shards, **made.how, mesh=self.mesh
-      )
-      .compile()
-      .as_text()
-    )
+    arguments = made.method, self.state(), made.shards
+    lowered = run_round.lower(*arguments, **made.how, mesh=self.mesh)
+    return lowered.compile().as_text()
 
 
 def divided(
@@ -531,14 +474,7 @@ def planned(place: Divided, **tables) -> Divided:
 
 
 class Outcome(NamedTuple):
-  """The results of rounds, on the host.
-
-  Attributes:
-    clients: what they keep, in the order of their numbers.
-    networks: that they start a round with, in the same order.
-    server: its network.
-    metrics: of the last round.
-  """
+  """The results of rounds, on the host; metrics are of the last round."""
 
   clients: list
   networks: list
@@ -577,24 +513,11 @@ def same_bits(a: Any, b: Any) -> bool:
 
 QUEUE = 10, 6, 7, 4
 """Samples of clients that visit one server."""
-ROUNDS = 3
 
 
-def ordered(name, *, turn=1, **options):
-  """Four clients of depth 2 that are served in cycles."""
-  made = world(name, depths=(2,), sizes=QUEUE, **options)
-  (shard,), (plan,) = made.shards, made.plans
-  shard = orders.with_service_order(
-    made.method,
-    shard,
-    plan,
-    made.fleet,
-    order="cyclic",
-    turn=turn,
-    rounds=ROUNDS,
-    seed=0,
-  )
-  return made._replace(shards=(shard,))
+def ordered(name, **options):
+  """Four clients of depth 2 that are served in cycles, a step a turn."""
+  return world(name, depths=(2,), sizes=QUEUE, **options)
 
 
 def served(made, order):

@@ -31,14 +31,15 @@ dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
 
 def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
   made = toys.population(method.backbone, (4,) * 4, toys.parts_of(SIZES))
+  fleet, (plan,), (shard,), _ = made.simulation
   ones = (1.0,) * 4
   hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
-  fleet = dataclasses.replace(made.fleet, hardware=hardware)
-  (shard,), (plan,) = made.shards, made.plans
+  fleet = dataclasses.replace(fleet, hardware=hardware)
   shard = orders.with_service_order(
     method, shard, plan, fleet, order="cyclic", turn=1, rounds=1, seed=0
   )
-  return made._replace(fleet=fleet, shards=(shard,))
+  simulation = made.simulation._replace(fleet=fleet, shards=(shard,))
+  return made._replace(simulation=simulation)
 
 
 def networks(made, method, state):
@@ -200,7 +201,7 @@ def test_cuts_price_the_ledger():
     0.5,
   )
   cuts = np.array(net.cuts)[cost.argmin(axis=1)]
-  assert method.cuts(made.fleet).tolist() == cuts.tolist()
+  assert method.cuts(made.simulation.fleet).tolist() == cuts.tolist()
   assert len(set(cuts)) > 1
   size, out = models.parameters(net), models.outputs(net)
   names = net.names()

@@ -131,7 +131,7 @@ class OfTask(SplitFedV1):
 def test_a_part_two_of_multi_head_is_splitfeds_of_its_task():
   world, method = ragged(), make("multi_head")
   state, _ = toys.train(world, method, 1)
-  counts = [np.asarray(shard.counts) for shard in world.shards]
+  counts = [np.asarray(shard.counts) for shard in world.simulation.shards]
   tasks = set(np.concatenate(counts).argmax(axis=1).tolist())
   assert 1 < len(tasks) < toys.CLASSES
   for task in tasks:

@@ -64,8 +64,7 @@ def program(case):
     optimizer=Optimizer(**SGD),
     **case.setting._asdict(),
   )
-  batches = toys.batch(0), toys.batch(1)
-  return toys.hasty(step(method), *case.pair(), batches, jax.random.key(0))
+  return jax.jit(step(method))
 
 
 def entry(server):
@@ -177,9 +176,8 @@ def test_without_alignment_there_is_no_early_view():
   )
   off, zero = make(csa_weight=None), make(csa_weight=0.0)
   assert jax.tree.structure(off) == jax.tree.structure(zero)
-  _, server, losses, sent = toys.hasty(
-    step(off), *sides, batches, jax.random.key(0)
-  )(*sides, batches, jax.random.key(0))
+  run = jax.jit(step(off))
+  _, server, losses, sent = run(*sides, batches, jax.random.key(0))
   assert set(losses) == {"client", "server"} and "up/match" not in sent
   assert entry(server) == 2 and float(sent["up/features"]) == 6 * 7 * 2
 
@@ -196,8 +194,7 @@ def test_a_client_can_take_the_heads_step_too():
   for clip in (None, 1e-3):
     optimizer = Optimizer(lr=0.1, momentum=None, clip=clip)
     method = METHODS["harmony"](backbone=toys.network(), optimizer=optimizer)
-    run = toys.hasty(step(method), *sides, batches, key)
-    _, server, _, sent = run(*sides, batches, key)
+    _, server, _, sent = jax.jit(step(method))(*sides, batches, key)
     moved = jax.tree.map(np.subtract, server.net.params, sides[1].net.params)
     steps[clip] = toys.flat(moved["head"])
     assert float(sent.get("down/statistics", 0)) == (4 if clip else 0)
@@ -227,7 +224,7 @@ def test_only_the_late_view_writes_statistics():
     return near, far
 
   near, far = jax.jit(look)(*(half.net for half in pair))
-  run = toys.hasty(step(method), *pair, (b1, b2), jax.random.key(0))
+  run = jax.jit(step(method))
   entries = set()
   for seed in range(6):
     client, server, *_ = run(*pair, (b1, b2), jax.random.key(seed))

@@ -1,4 +1,7 @@
-"""Ditto, pFedMe, Per-FedAvg, MOON, FedProto: loops in NumPy, and equalities."""
+"""Ditto, pFedMe, Per-FedAvg, MOON, FedProto, SCAFFOLD: loops in NumPy.
+
+Of three or four of four clients in a round; a loop has the paper's formula.
+"""
 
 import by_hand
 import jax
@@ -11,120 +14,54 @@ from repeated import (
   LR,
   NET,
   PARTS,
-  PLAIN,
   STEPS,
   batch,
+  descended,
   first,
+  follow,
   gradient,
+  mean,
   minus,
-  model_bytes,
   played,
+  sends_the_model,
 )
-
-from splitjax.methods import METHODS
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 
-def mean(networks):
-  """The mean of {client: network}, by samples."""
-  return by_hand.averaged([(len(PARTS[n]), w) for n, w in networks.items()])
+def ditto(w, own, n, lam):
+  """Algorithm 1: a network of its own is pulled to the one that arrived."""
+
+  def slope(v):
+    return by_hand.plus(gradient(v, n), by_hand.scaled(lam, minus(v, w)))
+
+  return descended(w, n), descended(own, n, slope)
 
 
-def sends_the_model(metrics):
-  """In a round of three clients, as FedAvg does, and nothing else."""
-  want = {f"{way}/model": model_bytes(3) for way in ("up", "down")}
-  return dict(metrics.wire) == want
+def pfedme(w, own, n, lam, inner_steps, inner_lr):
+  """Algorithm 1 with beta = 1: w follows a theta that is close to it."""
+  net = w
+  for _ in range(STEPS[n]):
+    theta = net
+    for _ in range(inner_steps):
+      pull = by_hand.scaled(lam, minus(theta, net))
+      theta = minus(theta, by_hand.plus(gradient(theta, n), pull), inner_lr)
+    net = minus(net, minus(net, theta), LR * lam)
+  return net, theta
 
 
-def check(play, state, want, memory=None):
-  """Compares all clients' networks, and those in their memory."""
-  for n in range(4):
-    net = play.world.client(play.method, state, n)
-    toys.assert_close(by_hand.arrays(net.params), want, 1e-8)
-    if memory is not None:
-      kept = play.world.record(state, n).memory
-      toys.assert_close(by_hand.arrays(kept.params), memory[n], 1e-8)
-
-
-def test_three_rounds_of_ditto_in_numpy(lam=0.7):
-  """Algorithm 1, three of four clients in a round."""
-  play = played("ditto", 3, few=3, lam=lam)
-  assert len({tuple(on) for on in play.present}) > 1
-  w = first()
-  own = [w] * 4
-  for state, on in zip(play.states, play.present, strict=True):
-    trained = {}
-    for n in np.flatnonzero(on):
-      net, v = w, own[n]
-      for _ in range(STEPS[n]):
-        pull = by_hand.scaled(lam, minus(v, w))
-        v = minus(v, by_hand.plus(gradient(v, n), pull), LR)
-        net = minus(net, gradient(net, n), LR)
-      trained[n], own[n] = net, v
-    w = mean(trained)
-    check(play, state, w, own)
-  assert play.metrics.losses.keys() == {"client", "personal"}
-  assert sends_the_model(play.metrics)
-
-
-def test_three_rounds_of_pfedme_in_numpy(lam=4.0, count=3):
-  """Algorithm 1 with beta = 1, three of four clients in a round."""
-  how = {"lam": lam, "inner_steps": count, "inner_lr": 0.03}
-  play = played("pfedme", 3, few=3, **how)
-  assert sends_the_model(play.metrics)
-  w = first()
-  own = [w] * 4
-  for state, on in zip(play.states, play.present, strict=True):
-    trained = {}
-    for n in np.flatnonzero(on):
-      net = w
-      for _ in range(STEPS[n]):
-        theta = net
-        for _ in range(count):
-          pull = by_hand.scaled(lam, minus(theta, net))
-          theta = minus(theta, by_hand.plus(gradient(theta, n), pull), 0.03)
-        net = minus(net, minus(net, theta), LR * lam)
-      trained[n], own[n] = net, theta
-    w = mean(trained)
-    check(play, state, w, own)
-
-
-@pytest.mark.parametrize("meta", ["maml", *slow("fomaml")])
-def test_two_rounds_of_per_fedavg_in_numpy(meta):
+def per_fedavg(w, own, n, meta, inner_lr, near=1e-5):
   """The Hessian's product as a difference of gradients, the paper's HF."""
-  alpha, near = 0.2, 1e-5
-  how = {"meta": meta, "inner_lr": alpha}
-  play = played("per_fedavg", 2, few=3, **how)
-  assert sends_the_model(play.metrics)
-  w = first()
-  for state, on in zip(play.states, play.present, strict=True):
-    trained = {}
-    for n in np.flatnonzero(on):
-      net = w
-      for _ in range(STEPS[n]):
-        grads = gradient(minus(net, gradient(net, n), alpha), n)
-        if meta == "maml":
-          ahead, behind = minus(net, grads, -near), minus(net, grads, near)
-          change = minus(gradient(ahead, n), gradient(behind, n))
-          grads = minus(grads, change, alpha / (2 * near))
-        net = minus(net, grads, LR)
-      trained[n] = net
-    w = mean(trained)
-    check(play, state, w)
 
+  def slope(net):
+    grads = gradient(minus(net, gradient(net, n), inner_lr), n)
+    if meta == "fomaml":
+      return grads
+    ahead, behind = minus(net, grads, -near), minus(net, grads, near)
+    change = minus(gradient(ahead, n), gradient(behind, n))
+    return minus(grads, change, inner_lr / (2 * near))
 
-def test_per_fedavg_personalises_by_its_inner_step():
-  how = {"meta": "maml", "inner_lr": 0.2}
-  play = played("per_fedavg", 2, few=3, **how)
-  samples = toys.samples(NET, PARTS[1])
-  client = play.world.record(play.states[0], 1)
-  server = play.states[0].server
-  key = jax.random.key(0)
-  tuned = play.method.personalise(client, server, samples, key)
-  w = by_hand.arrays(play.method.model(client, server).params)
-  want = minus(w, gradient(w, 1), 0.2)
-  toys.assert_close(by_hand.arrays(tuned.params), want, 1e-11)
+  return descended(w, n, slope), None
 
 
 def contrast(net, common, last, n, mu, tau):
@@ -145,24 +82,80 @@ def contrast(net, common, last, n, mu, tau):
   return by_hand.walk_back(net, names, outs, dz[None])[0]
 
 
-def test_three_rounds_of_moon_in_numpy(mu=2.0, tau=0.4):
-  """Algorithm 1 without a projection head, three of four clients a round."""
-  how = {"mu": mu, "temperature": tau}
-  play = played("moon", 3, few=3, **how)
-  w = first()
-  last = [w] * 4
-  for state, on in zip(play.states, play.present, strict=True):
-    trained = {}
-    for n in np.flatnonzero(on):
-      net = w
-      for _ in range(STEPS[n]):
-        more = contrast(net, w, last[n], n, mu, tau)
-        net = minus(net, by_hand.plus(gradient(net, n), more), LR)
-      trained[n] = last[n] = net
-    w = mean(trained)
-    check(play, state, w, last)
-  assert play.metrics.losses["align"] > 0
+def moon(w, own, n, mu, temperature):
+  """Algorithm 1 without a projection head."""
+
+  def slope(net):
+    more = contrast(net, w, own, n, mu, temperature)
+    return by_hand.plus(gradient(net, n), more)
+
+  net = descended(w, n, slope)
+  return net, net
+
+
+INNER = {"inner_steps": 3, "inner_lr": 0.03}
+LOOPS = [
+  ("ditto", ditto, {"lam": 0.7}, 3, True),
+  ("pfedme", pfedme, {"lam": 4.0, **INNER}, 3, True),
+  ("moon", moon, {"mu": 2.0, "temperature": 0.4}, 3, True),
+  ("per_fedavg", per_fedavg, {"meta": "maml", "inner_lr": 0.2}, 2, False),
+  *slow(
+    ("per_fedavg", per_fedavg, {"meta": "fomaml", "inner_lr": 0.2}, 2, False)
+  ),
+]
+
+
+@pytest.mark.parametrize(("name", "of_client", "options", "rounds", "memory"),
+                         LOOPS)  # fmt: skip
+def test_rounds_in_numpy(name, of_client, options, rounds, memory):
+  """Networks, what clients remember, and as many bytes as FedAvg has."""
+  play = played(name, rounds, few=3, **options)
+  follow(play, lambda *given: of_client(*given, **options), 1e-8, memory)
   assert sends_the_model(play.metrics)
+  more = {"ditto": {"personal"}, "moon": {"align"}}.get(name, set())
+  assert play.metrics.losses.keys() == {"client", *more}
+  assert name != "moon" or play.metrics.losses["align"] > 0
+
+
+def test_per_fedavg_personalises_by_its_inner_step():
+  play = played("per_fedavg", 2, few=3, meta="maml", inner_lr=0.2)
+  samples = toys.samples(NET, PARTS[1])
+  client = play.world.record(play.states[0], 1)
+  server = play.states[0].server
+  key = jax.random.key(0)
+  tuned = play.method.personalise(client, server, samples, key)
+  w = by_hand.arrays(play.method.model(client, server).params)
+  want = minus(w, gradient(w, 1), 0.2)
+  toys.assert_close(by_hand.arrays(tuned.params), want, 1e-11)
+
+
+def test_three_rounds_of_scaffold_in_numpy():
+  """Algorithm 1 with option II to the letter."""
+  play = played("scaffold", 3, few=3)
+  x = first()
+  c = by_hand.scaled(0.0, x)
+  own = [c] * 4
+  for state, present in zip(play.states, play.present, strict=True):
+    trained, changes = {}, {}
+    for n in present:
+      correction = minus(c, own[n])
+      y = descended(
+        x, n, lambda net, n=n, c=correction: by_hand.plus(gradient(net, n), c)
+      )
+      moved = by_hand.scaled(1 / (STEPS[n] * LR), minus(x, y))
+      new = minus(moved, correction)
+      trained[n], changes[n], own[n] = y, minus(new, own[n]), new
+    x = mean(trained)
+    share = len(present) / len(PARTS)
+    c = by_hand.plus(c, by_hand.scaled(share, mean(changes)))
+    for n, net in enumerate(play.networks(state)):
+      toys.assert_close(net, x, 1e-11)
+      kept = play.world.record(state, n).memory
+      toys.assert_close(by_hand.arrays(kept), own[n], 1e-11)
+    control = by_hand.arrays(state.server.memory.control)
+    toys.assert_close(control, c, 1e-11)
+  # Control variates cost as much as the network.
+  assert sends_the_model(play.metrics, 3, "control_variate")
 
 
 # FedProto.
@@ -177,29 +170,27 @@ def test_three_rounds_of_fedproto_in_numpy(lam=2.0):
   """Algorithm 1, three of four clients in a round; two have the same class."""
   assert LABELS[0] == LABELS[1] and len(set(LABELS)) == 3
   play = played("fedproto", 3, few=3, lam=lam)
-  assert len({tuple(on) for on in play.present}) > 1
   networks, prototypes = [first()] * 4, {}
-  for state, on in zip(play.states, play.present, strict=True):
+
+  def slope(net, n):
+    x, label, real = batch(n)
+    outs = by_hand.walk(net, BLOCKS, x)
+    _, at_head, dz = by_hand.classify(net, "head", outs[-1], label, real)
+    if LABELS[n] in prototypes:
+      gap = outs[-1] - prototypes[LABELS[n]]
+      dz = dz + lam * 2 * gap / gap.shape[1]
+    return by_hand.walk_back(net, BLOCKS, outs, dz)[0] | at_head
+
+  for state, present in zip(play.states, play.present, strict=True):
     sent = []
-    for n in np.flatnonzero(on):
-      net, (x, label, real) = networks[n], batch(n)
-      for _ in range(STEPS[n]):
-        outs = by_hand.walk(net, BLOCKS, x)
-        _, at_head, dz = by_hand.classify(net, "head", outs[-1], label, real)
-        if LABELS[n] in prototypes:
-          gap = outs[-1] - prototypes[LABELS[n]]
-          dz = dz + lam * 2 * gap / gap.shape[1]
-        grads, _ = by_hand.walk_back(net, BLOCKS, outs, dz)
-        net = minus(net, grads | at_head, LR)
-      networks[n] = net
-      z = by_hand.walk(net, BLOCKS, x)[-1][0]
+    for n in present:
+      networks[n] = descended(networks[n], n, lambda net, n=n: slope(net, n))
+      z = by_hand.walk(networks[n], BLOCKS, batch(n)[0])[-1][0]
       sent.append((LABELS[n], len(PARTS[n]), z))
     for label in {label for label, *_ in sent}:
       shares = [(size, z) for of, size, z in sent if of == label]
       prototypes[label] = by_hand.averaged(shares)
-    for n, want in enumerate(networks):
-      net = play.world.client(play.method, state, n)
-      toys.assert_close(by_hand.arrays(net.params), want, 1e-8)
+    toys.assert_close(play.networks(state), networks, 1e-8)
     for label, want in prototypes.items():
       np.testing.assert_allclose(state.server.memory.mean[label], want, 0, 1e-8)
   width = toys.WIDTHS[-1]
@@ -220,7 +211,7 @@ def test_fedproto_answers_by_the_nearest_prototype():
   server = state.server._replace(memory=memory)
   image = jnp.asarray(X.reshape(-1, *toys.SHAPE))
 
-  method = METHODS["fedproto"](backbone=NET, optimizer=PLAIN)
+  method = play.method
   nets = method.model(client, server), method.part_two(client, server)
   nearest = jax.jit(method.predict)(*nets, image).client
   z = by_hand.walk(by_hand.arrays(client.net.params), BLOCKS, X)[-1]

@@ -173,11 +173,10 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
   )
   method = pgfedsplit(tau=2, tau_max=4, lam=0.1, head_epochs=1)
   state = toys.start(world, method)
-  step = toys.compiled(world, method, state)
   tau, since, fresh, last, previous = 2, 0, False, [-1] * 3, 0.0
   used_in = []
   for round in range(10):
-    state, metrics = step(state)
+    state, metrics = world.simulation.round(method, state)
     assert metrics.participants == 2
     own, clock = jax.device_get((state.clients[0].memory, state.server.memory))
     # Who took part in a round with a head says so himself.

@@ -3,6 +3,8 @@
 Against formulas, loops in NumPy and equalities, in float64.
 """
 
+import functools
+
 import by_hand
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ import optax
 import pytest
 import tiny
 import worlds as toys
-from repeated import LR, first, gradient, minus, played
+from repeated import LR, descended, first, gradient, played
 
 from splitjax import evaluation, experiment
 from splitjax.data import BatchPlan
@@ -85,16 +87,15 @@ def test_two_rounds_of_fedavg_in_numpy():
   optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
   play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
   w = first()
-  for r in range(2):
-    trained = []
-    for n in range(4):
-      net = w
-      for _ in range(5):
-        net = minus(net, gradient(net, n), LR * cosine(r, 2))
-      trained.append((1, net))
-    w = by_hand.averaged(trained)
-  net = play.world.client(play.method, play.states[-1], 0)
-  toys.assert_close(by_hand.arrays(net.params), w, 1e-7)
+  for state, rate in zip(play.states, (1.0, 0.5), strict=True):
+
+    def slope(net, n, rate=rate):
+      return by_hand.scaled(rate, gradient(net, n))
+
+    w = by_hand.averaged(
+      [(1, descended(w, n, functools.partial(slope, n=n), 5)) for n in range(4)]
+    )
+    toys.assert_close(play.networks(state)[0], w, 1e-7)
 
 
 def test_the_work_of_local_steps_by_hand():

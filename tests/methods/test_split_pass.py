@@ -95,7 +95,7 @@ def test_padding_is_as_if_it_were_not_there():
       for batch in (BATCH, short)
     ]
 
-  padded, plain = toys.hasty(run, *halves)(*halves)
+  padded, plain = jax.jit(run)(*halves)
   toys.assert_close(padded, plain)
   # One step of an average with momentum 0.9, over real samples.
   start = halves[0].net
@@ -207,7 +207,7 @@ def test_a_step_alone_is_one_in_which_the_servers_loss_weighs_nothing(
     return want, reported["client"], got, losses["client"]
 
   args = client, server, batches, key
-  want, reported, got, loss = toys.hasty(run, *args)(*args)
+  want, reported, got, loss = jax.jit(run)(*args)
   np.testing.assert_allclose(loss, reported, rtol=1e-10)
   toys.assert_close(got.net, want.net)
   for part in ("params", "stats"):  # running statistics are written, too
