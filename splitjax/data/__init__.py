@@ -40,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "dataset": ["checked", "fitting", "merged", "scale", "unscaled"],
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
     "official": ["OFFICIAL", "prepare"],
-    "partitions": ["deal", "hold_out", "round_fairly"],
+    "partitions": ["HOLD", "deal", "round_fairly"],
     "sources": ["FORMS", "check_name"],
     "test_sets": ["holdout", "id_ood_sets", "main_classes", "realised_rho"],
   },

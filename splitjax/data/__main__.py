@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   name = args.name
   try:
     folder = prepare(name, args.data_dir, allow_modified=args.allow_modified)
-    note = store.read(folder)[1].get("note", "")
+    note = store.read(name, folder).note
     print(f"{name}: prepared in {folder}{note and f' ({note})'}")
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
     print(f"error: {error}", file=sys.stderr)

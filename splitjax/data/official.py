@@ -7,7 +7,7 @@ arrays into DATA_DIR/cifar10. A file that lies there already is not downloaded;
 one with another checksum needs --allow-modified, and reports then say so.
 
 A reader takes the paths of verified files, in the order of `Official.files`,
-and returns the arrays of `store.Arrays` in official order, with facts.
+and returns a Dataset in official order, without its name.
 """
 
 import functools
@@ -26,22 +26,20 @@ from tqdm import tqdm
 
 from splitjax import files
 from splitjax.data import store
-from splitjax.data.dataset import SPLITS, require
-from splitjax.data.store import Arrays, Facts, Folder
+from splitjax.data.dataset import SPLITS, Dataset, require
+from splitjax.data.store import Folder
 from splitjax.types import UserError
 
-Read = tuple[Arrays, Facts]
 
-
-def idx(*paths: Path) -> Read:
+def idx(*paths: Path) -> Dataset:
   """Reads MNIST's format: a header of 16 or 8 bytes, then bytes."""
   unpacked = [gzip.decompress(path.read_bytes()) for path in paths]
   raw = [np.frombuffer(x, np.uint8) for x in unpacked]
   images = [x[16:].reshape(-1, 28, 28, 1) for x in raw[::2]]
-  return _arrays(images, [x[8:] for x in raw[1::2]]), {}
+  return _dataset(images, [x[8:] for x in raw[1::2]])
 
 
-def cifar(path: Path, *, names: str, column: int = 0) -> Read:
+def cifar(path: Path, *, names: str, column: int = 0) -> Dataset:
   """Reads a binary archive: records of one or two labels and 3,072 pixels.
 
   `names` is the file of the classes' names, `column` is that of their numbers.
@@ -57,20 +55,20 @@ def cifar(path: Path, *, names: str, column: int = 0) -> Read:
   images = [
     x[:, -3072:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for x in splits
   ]
-  arrays = _arrays(images, [x[:, column] for x in splits])
-  return arrays, {"classes": raw[names].decode().split()}
+  labels = [x[:, column] for x in splits]
+  return _dataset(images, labels, raw[names].decode().split())
 
 
-def svhn(*paths: Path) -> Read:
+def svhn(*paths: Path) -> Dataset:
   """Reads MATLAB files; the digit 0 is written as 10."""
   from scipy.io import loadmat
 
   splits = [loadmat(path) for path in paths]
   images = [np.moveaxis(x["X"], -1, 0) for x in splits]
-  return _arrays(images, [x["y"].ravel() % 10 for x in splits]), {}
+  return _dataset(images, [x["y"].ravel() % 10 for x in splits])
 
 
-def tiny_imagenet(path: Path) -> Read:
+def tiny_imagenet(path: Path) -> Dataset:
   """Reads Tiny-ImageNet; the official validation split is the test split.
 
   Labels are the lines of wnids.txt. Training images are ordered by class and
@@ -87,10 +85,10 @@ def tiny_imagenet(path: Path) -> Read:
   lines = raw[f"{top}/val/val_annotations.txt"].decode().splitlines()
   rows = [line.split("\t") for line in lines]
   test = [(wnids.index(x[1]), f"{top}/val/images/{x[0]}") for x in rows]
-  return _pictures(raw, (train, test), 64), {"classes": wnids}
+  return _pictures(raw, (train, test), 64, wnids)
 
 
-def cinic10(path: Path) -> Read:
+def cinic10(path: Path) -> Dataset:
   """Reads the splits train and test of CINIC-10, ordered by class and name."""
   raw = _members(path, r"(train|test)/\w+/[^./]+\.png$")
   folders = {name: name.split("/")[-3:-1] for name in sorted(raw)}
@@ -103,18 +101,24 @@ def cinic10(path: Path) -> Read:
     ]
     for split in SPLITS
   ]
-  return _pictures(raw, pictures, 32), {"classes": classes}
+  return _pictures(raw, pictures, 32, classes)
 
 
-def _arrays(
-  images: Sequence[np.ndarray], labels: Sequence[np.ndarray]
-) -> Arrays:
-  """Names the arrays of both splits."""
-  arrays = Arrays()
-  for split, image, label in zip(SPLITS, images, labels, strict=True):
-    arrays[f"{split}_image"] = np.ascontiguousarray(image)
-    arrays[f"{split}_label"] = label.astype(np.int32)
-  return arrays
+def _dataset(
+  images: Sequence[np.ndarray],
+  labels: Sequence[np.ndarray],
+  names: Sequence[str] = (),
+) -> Dataset:
+  """Makes a data set of the arrays of both splits."""
+  return Dataset(
+    name="",
+    classes=0,
+    train_image=np.ascontiguousarray(images[0]),
+    train_label=labels[0].astype(np.int32),
+    test_image=np.ascontiguousarray(images[1]),
+    test_label=labels[1].astype(np.int32),
+    class_names=tuple(names),
+  )
 
 
 def _members(path: Path, pattern: str) -> dict[str, bytes]:
@@ -135,7 +139,8 @@ def _pictures(
   raw: Mapping[str, bytes],
   splits: Sequence[Sequence[tuple[int, str]]],
   side: int,
-) -> Arrays:
+  classes: Sequence[str],
+) -> Dataset:
   """Decodes JPEG or PNG files, each given as a label and a name in `raw`."""
   from PIL import Image
 
@@ -145,9 +150,8 @@ def _pictures(
     for i, (_, name) in enumerate(tqdm(split, "decoding", disable=None)):
       image[i] = np.asarray(Image.open(io.BytesIO(raw[name])).convert("RGB"))
     images.append(image)
-  return _arrays(
-    images, [np.array([label for label, _ in split]) for split in splits]
-  )
+  labels = [np.array([label for label, _ in split]) for split in splits]
+  return _dataset(images, labels, classes)
 
 
 class Official(NamedTuple):
@@ -155,7 +159,7 @@ class Official(NamedTuple):
 
   files: dict[str, str]  #: name of each file -> "md5:..."
   address: str  #: that of the folder of the files
-  read: Callable[..., Read]
+  read: Callable[..., Dataset]
   shape: tuple[int, ...] = (32, 32, 3)  #: of a sample
   classes: int = 10
   names: tuple[str, ...] = ()  #: of the classes, where the files lack them
@@ -248,7 +252,7 @@ def prepare(
   folder = store.root(data_dir) / name
   downloads = folder.with_name("downloads") / (official.downloads or name)
 
-  def make() -> Read:
+  def make() -> Dataset:
     paths = [downloads / file for file in official.files]
     modified = [
       path.name
@@ -256,19 +260,21 @@ def prepare(
       if not _is_official(path, official, allow_modified)
     ]
     try:
-      arrays, facts = official.read(*paths)
+      data = official.read(*paths)
     except Exception as error:  # the readers' errors share no base class
       raise UserError(
         f"{name}: the files in {downloads} are damaged or not what their names"
         f" say ({files.reason(error)}): fetch them again"
       ) from error
-    facts.setdefault("classes", list(official.names) or official.classes)
-    if modified:
-      facts["note"] = (
-        f"{name} was prepared from files that are not the official ones:"
-        f" {', '.join(modified)}."
-      )
-    return arrays, facts
+    note = (
+      f"{name} was prepared from files that are not the official ones:"
+      f" {', '.join(modified)}."
+    )
+    return data._replace(
+      classes=official.classes,
+      class_names=data.class_names or official.names,
+      note=note if modified else "",
+    )
 
   store.write(folder, make)
   return folder

@@ -1,9 +1,10 @@
 """Partitions: which training samples each client holds, and splits of them.
 
-A partition takes `labels` [Z] of the training split, the number of clients N
-and a seed; a config gives its options in `data.partition`. It returns N arrays
-[S_n] int64 of row numbers: sorted, disjoint, not empty, and the same for the
-same seed. It raises UserError where a client would get no sample.
+A partition takes `labels` [Z] of the training split, the number of clients N,
+at most Z, and a seed; a config gives its options in `data.partition`. It
+returns N arrays [S_n] int64 of row numbers: sorted, disjoint, not empty, and
+the same for the same seed. It raises UserError where a client would get no
+sample. A config's partition is called by `deal`, which checks what it returns.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,9 @@ _NOISE = 1e-9
 """Fractions of a sample below this are floating-point noise."""
 
 SPLIT = 0x5B117
-"""Separates draws of `client_split` from others of the same seed; likewise:"""
+"""Separates draws of `client_split` for test sets from others of a seed."""
 HOLD = 0x401D
+"""Likewise for choosing thresholds, and for validation in training."""
 VALIDATE = 0x7A11
 
 
@@ -44,7 +46,6 @@ def shard(
   Samples are sorted by label, chunks of equal size. This is the Shard-k of
   HARMONY and SplitGP, after McMahan et al., AISTATS 2017.
   """
-  _require_clients(num_clients, labels)
   needed = num_clients * k
   require(
     needed <= num_shards <= len(labels),
@@ -62,7 +63,6 @@ def shard(
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
   """Splits the shuffled samples evenly; sizes differ by one at most."""
-  _require_clients(num_clients, labels)
   order = np.random.default_rng(seed).permutation(len(labels))
   return [np.sort(rows) for rows in np.array_split(order, num_clients)]
 
@@ -106,13 +106,6 @@ def dirichlet(
   and a client that has reached the mean number of samples gets none of the
   later classes, as in PFLlib and the public code of FedTHE.
   """
-  _require_clients(num_clients, labels)
-  most = len(labels) // num_clients
-  require(
-    min_samples <= most,
-    f"data.partition.min_samples = {min_samples}: must be at most {most}:"
-    f" {len(labels)} samples for {num_clients} clients",
-  )
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
   best = 0
@@ -181,7 +174,6 @@ def pathological(
   public code of Shamsian et al., Personalized Federated Learning using
   Hypernetworks, ICML 2021, which may give a client a class twice.
   """
-  _require_clients(num_clients, labels)
   classes, counts = np.unique(labels, return_counts=True)
   require(
     k <= len(classes),
@@ -234,12 +226,10 @@ def dominant_label(
   """Gives p % of each label to the phi clients for which it is dominant.
 
   There are N = phi L clients for L labels, and client c has the dominant label
-  c mod L. The phi clients of a label share p % of its samples equally; all
-  other clients share the remaining (100 - p) % equally.
-
-  Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
-  "among the other labels" of a client, section 3.1 "among the other clients";
-  for labels of unequal size this follows section 3.1, as the public code does.
+  c mod L. A label's phi clients share p % of its samples equally, all others
+  the rest, as in Hydra section 3.1 and in its public code. (Appendix E.1 has
+  "among the other labels" of a client, which differs for labels of unequal
+  size.)
 
   Example:
     >>> labels = np.repeat([0, 1], [20, 40])
@@ -247,14 +237,6 @@ def dominant_label(
     >>> [np.bincount(labels[rows]).tolist() for rows in parts]
     [[8, 4], [2, 16], [8, 4], [2, 16]]
   """
-  classes = len(np.unique(labels))
-  lower = num_clients // classes * classes
-  require(
-    lower == num_clients,
-    f"num_clients = {num_clients}: data.partition dominant_label needs a"
-    f" multiple of the {classes} labels; set it to"
-    f" {f'{lower} or ' * (lower > 0)}{lower + classes}",
-  )
   return _by_dominance(labels, num_clients, seed, p, 1)
 
 
@@ -269,23 +251,15 @@ def custom_shard(
   """Gives p % of each label to the n groups for which it is dominant.
 
   There are L groups for L labels; client c is in group c mod L. Group g has the
-  dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. Each of
-  the n groups for which a label is dominant gets p / n % of its samples. The
-  other L - n groups share the remaining (100 - p) % equally, and the clients of
-  a group share the group's samples equally.
+  dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. A
+  label's n groups share p % of its samples equally, the other L - n groups the
+  rest, and the clients of a group what the group has.
 
-  Hydra appendix E.3 leaves open which labels are a group's (here successive
-  ones, as in the public code), how many clients it has (here N / L, rounded up
-  or down) and who gets the remainder (here the groups for which the label is
-  not dominant). The public code, with L = N = 10, n = 2 and p = 80, divides the
-  remainder by N - 1 instead of N - n, and drops what this division leaves over.
+  Hydra appendix E.3 leaves the labels of a group open (successive ones, as in
+  the public code) and its number of clients (N / L, rounded up or down). The
+  public code, with L = N = 10, n = 2 and p = 80, divides the rest by N - 1
+  instead of N - n, and drops what this division leaves over.
   """
-  classes = len(np.unique(labels))
-  require(
-    num_clients >= classes,
-    f"num_clients = {num_clients}: data.partition custom_shard has a group for"
-    f" each of {classes} labels; set it to {classes} or more",
-  )
   return _by_dominance(labels, num_clients, seed, p, n_dominant)
 
 
@@ -306,12 +280,16 @@ def _by_dominance(
   Every sample is used. Shares are rounded up or down: whoever was rounded down
   comes before others at the next label (`round_fairly`).
   """
-  _require_clients(num_clients, labels)
   classes, counts = np.unique(labels, return_counts=True)
   require(
     n < len(classes),
     f"data.partition: {n} dominant label(s) need {n + 1} labels or more; the"
     f" training samples have {len(classes)}",
+  )
+  require(
+    num_clients >= len(classes) and (n > 1 or num_clients % len(classes) == 0),
+    f"num_clients = {num_clients}: each of {len(classes)} labels has a group of"
+    f" clients; set it to {'a multiple' if n == 1 else 'that number or more'}",
   )
   # Numbers of samples [label, group]: the percentages, rounded.
   rng = np.random.default_rng(seed)
@@ -397,15 +375,6 @@ def _rows_by_client(
   return np.split(order, ends)[:num_clients]
 
 
-def _require_clients(num_clients: int, labels: np.ndarray) -> None:
-  """Raises UserError unless every client can have a sample."""
-  require(
-    1 <= num_clients <= len(labels),
-    f"num_clients = {num_clients}: must be between 1 and the {len(labels)}"
-    " training samples",
-  )
-
-
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "shard": shard,
   "dirichlet": dirichlet,
@@ -430,12 +399,15 @@ def deal(
 ) -> list[np.ndarray]:
   """Calls a partition, which gets the labels or owners [Z] read-only.
 
-  Returns N arrays [S_n] int64.
-
   Raises:
-    UserError: the partition returned no list of N integer arrays of rows, a
-      client has no sample, or a sample is dealt twice.
+    UserError: there are more clients than samples, or the partition returned
+      no list of N integer arrays of rows, one at least and no row twice.
   """
+  require(
+    1 <= num_clients <= len(basis),
+    f"num_clients = {num_clients}: must be between 1 and the {len(basis)}"
+    " training samples",
+  )
   basis = basis.view()
   basis.flags.writeable = False
   parts = PARTITIONS[name](basis, num_clients, seed, **options)
@@ -461,13 +433,12 @@ def client_split(
   *,
   stream: int = SPLIT,
 ) -> tuple[list[np.ndarray], ...]:
-  """Splits each client's samples at random into pieces of given shares.
+  """Splits each client's rows at random into pieces of given fractions.
 
-  A client's samples are shuffled and cut at the rounded cumulative fractions; a
-  cut moves if a piece would be empty. Each client has a separate random stream,
-  so its split does not depend on the number of clients. `parts` are N arrays
-  [S_n] of rows; `stream` separates the draws of several splits with one seed.
-  Returns N sorted arrays of rows for each fraction, not empty.
+  Rows are shuffled and cut at the rounded cumulative fractions; a cut moves if
+  a piece would be empty. A client's split does not depend on other clients.
+  `stream` separates the draws of several splits with one seed. Returns N sorted
+  arrays of rows for each fraction.
 
   Raises:
     UserError: a client has fewer samples than pieces.
@@ -501,18 +472,6 @@ def client_split(
   return tuple(
     [np.sort(rows) for rows in piece] for piece in zip(*split, strict=True)
   )
-
-
-def hold_out(
-  parts: Sequence[np.ndarray], seed: int, share: float, stream: int = HOLD
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-  """Holds out a share of every client's training samples, one at least.
-
-  Returns the remaining and the held-out rows, as `client_split` does. `stream`
-  is HOLD for choosing thresholds, VALIDATE for validation in training.
-  """
-  train, held_out = client_split(parts, seed, (1 - share, share), stream=stream)
-  return train, held_out
 
 
 def padded(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -14,16 +14,10 @@ import numpy as np
 
 from splitjax import files
 from splitjax.data import store
-from splitjax.data.dataset import (
-  SPLITS,
-  Dataset,
-  checked,
-  keys,
-  require,
-)
+from splitjax.data.dataset import SPLITS, Dataset, checked, keys, require
 from splitjax.data.official import OFFICIAL
-from splitjax.data.store import Arrays, Facts, Folder
-from splitjax.fields import nearest, written
+from splitjax.data.store import Folder
+from splitjax.fields import unknown
 from splitjax.types import UserError, naming
 
 FORMS = {
@@ -82,42 +76,45 @@ def prepared(data_dir: Folder = None, *, name: str) -> Dataset:
     f"not prepared in {folder.parent}: run"
     f" `python -m splitjax.data prepare {name}{option}`",
   )
-  return store.dataset(name, *store.read(folder))
+  return store.read(name, folder)
 
 
-def tensorflow_datasets(name: str, data_dir: Folder) -> tuple[Arrays, Facts]:
+def tensorflow_datasets(name: str, data_dir: Folder) -> Dataset:
   """Reads what TensorFlow Datasets prepared as array_record.
 
   Inputs and labels are the data set's `supervised_keys`, or else "image" and
-  "label". A version may follow the name, as in "mnist:3.0.1". `data_dir` is the
-  library's; None: its default. TensorFlow is not needed.
+  "label". A version may follow the name, as in "tfds:mnist:3.0.1". `data_dir`
+  is the library's; None: its default. TensorFlow is not needed.
   """
   import tensorflow_datasets as tfds
 
-  arrays = Arrays()
-  facts = Facts()
-  for split in SPLITS:
-    try:
-      source = tfds.data_source(
-        name,
-        split=split,
-        data_dir=data_dir and store.root(data_dir),
-        download=False,
-        builder_kwargs={"file_format": "array_record"},
-      )
-    except Exception as error:  # the library's errors share no base class
-      raise UserError(
-        f"TensorFlow Datasets has no {split} split of {name}"
-        f" prepared as array_record ({files.reason(error)})"
-      ) from error
-    info = source.dataset_info
-    image, label = info.supervised_keys or ("image", "label")
-    records = source.__getitems__(range(len(source)))  # faster than one by one
-    arrays[f"{split}_image"] = np.stack([record[image] for record in records])
-    arrays[f"{split}_label"] = np.array([record[label] for record in records])
-    if names := getattr(info.features[label], "names", None):
-      facts["classes"] = list(names)
-  return arrays, facts
+  try:
+    train, test = tfds.data_source(
+      name.removeprefix(TFDS),
+      split=[*SPLITS],
+      data_dir=data_dir and store.root(data_dir),
+      download=False,
+      builder_kwargs={"file_format": "array_record"},
+    )
+  except Exception as error:  # the library's errors share no base class
+    raise UserError(
+      "TensorFlow Datasets has not prepared its splits train and test as"
+      f" array_record ({files.reason(error)})"
+    ) from error
+  # Reading all records at once is faster than one by one.
+  train_records = train.__getitems__(range(len(train)))
+  test_records = test.__getitems__(range(len(test)))
+  image, label = train.dataset_info.supervised_keys or ("image", "label")
+  names = getattr(train.dataset_info.features[label], "names", None)
+  return Dataset(
+    name=name,
+    classes=0,
+    train_image=np.stack([record[image] for record in train_records]),
+    train_label=np.array([record[label] for record in train_records]),
+    test_image=np.stack([record[image] for record in test_records]),
+    test_label=np.array([record[label] for record in test_records]),
+    class_names=tuple(names or ()),
+  )
 
 
 SOURCES: dict[str, Callable[[Folder], Dataset]] = {
@@ -131,9 +128,7 @@ def check_name(name: str) -> None:
   prefix = next((x for x in (NPZ, TFDS) if name.startswith(x)), "")
   require(
     name != prefix and (prefix or name in SOURCES),
-    f"data.name = {written(name)}: no such data set; the nearest of"
-    f" {len(SOURCES)} are {', '.join(nearest(name, SOURCES))}; your own arrays"
-    f" are {NPZ}PATH",
+    unknown("data.name", name, [*SOURCES, "npz:PATH", "tfds:NAME"], "data set"),
   )
 
 
@@ -188,11 +183,9 @@ def _with_note_on_repeats(data: Dataset) -> Dataset:
 def _read(name: str, data_dir: Folder) -> Dataset:
   """Reads a whole data set, unchecked; see `load`."""
   if name.startswith(NPZ):
-    path = Path(name.removeprefix(NPZ)).expanduser()
-    return store.dataset(name, *store.read(path))
+    return store.read(name, Path(name.removeprefix(NPZ)).expanduser())
   if name.startswith(TFDS):
-    arrays, facts = tensorflow_datasets(name.removeprefix(TFDS), data_dir)
-    return store.dataset(name, arrays, facts)
+    return tensorflow_datasets(name, data_dir)
   return SOURCES[name](data_dir)
 
 

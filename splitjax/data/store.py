@@ -1,7 +1,7 @@
 """Data on disk: a folder of .npy files, or an npz file, with the same names.
 
   DATA_DIR/cifar10/train_image.npy, train_label.npy, test_image.npy, ...
-  DATA_DIR/cifar10/facts.json   what the arrays do not say (`Facts`)
+  DATA_DIR/cifar10/facts.json   what the arrays do not say (FACTS)
 
 Arrays are memory-mapped, so that runs share them. Nothing is unpickled.
 """
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 import filelock
 import numpy as np
@@ -25,21 +25,10 @@ from splitjax.types import UserError
 Folder = str | os.PathLike | None
 """A folder given by the user; None: SPLITJAX_DATA or ~/splitjax_data."""
 
-Arrays = dict[str, np.ndarray]
-"""Name -> array: {train,test}_{image,label[,client,domain]}."""
-
-
-class Facts(TypedDict, total=False):
-  """What a data set says beside its arrays; in an npz file, arrays."""
-
-  #: their number, or their names in the order of their numbers
-  classes: int | list[str]
-  vocabulary: int
-  note: str
-
-
-_ARRAYS = {*keys("train"), *keys("test")}
-_FACTS = Facts.__annotations__.keys()
+ARRAYS = (*keys("train"), *keys("test"))
+FACTS = ("classes", "vocabulary", "note")
+"""What the arrays do not say: as fields of Dataset, but `classes` may be a list
+of the classes' names. In an npz file they are arrays, too."""
 
 
 def root(data_dir: Folder) -> Path:
@@ -48,8 +37,8 @@ def root(data_dir: Folder) -> Path:
   return Path(path).expanduser()
 
 
-def write(folder: Path, make: Callable[[], tuple[Arrays, Facts]]) -> None:
-  """Writes the arrays and facts that `make` returns, all of them or none.
+def write(folder: Path, make: Callable[[], Dataset]) -> None:
+  """Writes the data set that `make` returns, all of it or nothing.
 
   If another process does the same, this one waits for it. If `folder` exists
   then, `make` is not called.
@@ -66,31 +55,34 @@ def write(folder: Path, make: Callable[[], tuple[Arrays, Facts]]) -> None:
       if folder.exists():
         return
       shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
-      arrays, facts = make()
+      data = make()
       partial.mkdir()
-      for key, array in arrays.items():
-        save = functools.partial(np.save, arr=array, allow_pickle=False)
-        files.write(partial / f"{key}.npy", save)
-      files.write(partial / "facts.json", json.dumps(facts, allow_nan=False))
+      for key in ARRAYS:
+        if (array := getattr(data, key)) is not None:
+          save = functools.partial(np.save, arr=array, allow_pickle=False)
+          files.write(partial / f"{key}.npy", save)
+      facts = {"classes": data.class_names or data.classes, "note": data.note}
+      files.write(partial / "facts.json", json.dumps(facts))
       partial.rename(folder)
     finally:
       shutil.rmtree(partial, ignore_errors=True)
       lock.unlink(missing_ok=True)  # while it is ours
 
 
-def read(path: Path) -> tuple[Arrays, Facts]:
-  """Reads a folder of .npy files, memory-mapped, or an npz file.
+def read(name: str, path: Path) -> Dataset:
+  """Reads a folder of .npy files, memory-mapped, or an npz file, for `checked`.
 
-  Arrays of other names are left out.
+  Arrays of other names are left out. Without a test split there is an empty
+  one.
 
   Raises:
     UserError: it is missing or damaged, or holds Python objects.
   """
-  arrays = Arrays()
+  arrays = dict[str, np.ndarray]()
   facts = dict[str, Any]()
   if path.is_dir():
     for file in sorted(path.glob("*.npy")):
-      if file.stem in _ARRAYS:
+      if file.stem in ARRAYS:
         with _reading(file):
           arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
     file = path / "facts.json"
@@ -100,22 +92,29 @@ def read(path: Path) -> tuple[Arrays, Facts]:
   else:
     with _reading(path), path.open("rb") as raw:
       archive = np.load(raw, allow_pickle=False)
-      for key in sorted({*archive.files} & (_ARRAYS | _FACTS)):
+      for key in {*archive.files} & {*ARRAYS, *FACTS}:
         with _reading(key):
-          array = archive[key]
-        if key in _ARRAYS:
-          arrays[key] = array
-        else:
-          facts[key] = array.tolist()
-  unknown = ", ".join(map(files.printable, facts.keys() - _FACTS))
-  require(not unknown, f"{unknown} is no fact: give {', '.join(_FACTS)}")
+          arrays[key] = archive[key]
+    facts = {key: arrays.pop(key).tolist() for key in FACTS if key in arrays}
+  wrong = ", ".join(map(files.printable, facts.keys() - {*FACTS}))
+  require(not wrong, f"{wrong} is no fact: give {', '.join(FACTS)}")
   require(
     {"train_image", "train_label"} <= arrays.keys(),
     f"{files.printable(path)} has {', '.join(arrays) or 'none'} of the arrays"
     " that are read: write train_image, train_label, test_image and test_label"
     " with np.savez, or a file of each with np.save",
   )
-  return arrays, cast(Facts, facts)
+  missing = {"test_image", "test_label"} - arrays.keys()
+  require(len(missing) != 1, f"{''.join(missing)} is missing: add it")
+  if missing:
+    arrays |= {
+      test: arrays[train][:0]
+      for train, test in zip(keys("train"), keys("test"), strict=True)
+      if train in arrays
+    }
+  if isinstance(facts.get("classes"), list):
+    facts["class_names"] = tuple(facts.pop("classes"))
+  return Dataset(**{"name": name, "classes": 0} | facts | arrays)
 
 
 @contextmanager
@@ -133,25 +132,3 @@ def _reading(source: object) -> Iterator[None]:
     if "object" in str(error).lower():
       remedy = f"holds Python objects, which are not read: {OBJECTS}"
     raise UserError(f"{name} {remedy}") from error
-
-
-def dataset(name: str, arrays: Arrays, facts: Facts) -> Dataset:
-  """Makes a Dataset of arrays as they lie on disk, for `checked`.
-
-  Without a test split there is an empty one.
-  """
-  missing = {"test_image", "test_label"} - arrays.keys()
-  require(len(missing) != 1, f"{''.join(missing)} is missing: add it")
-  if missing:
-    empty = {key: arrays[key][:0] for key in keys("train") if key in arrays}
-    arrays |= {key.replace("train", "test"): x for key, x in empty.items()}
-  classes = facts.get("classes", 0)
-  names = tuple(classes) if isinstance(classes, list) else ()
-  return Dataset(
-    name=name,
-    classes=len(names) or cast(int, classes),
-    class_names=names,
-    vocabulary=facts.get("vocabulary", 0),
-    note=str(facts.get("note", "")),
-    **cast(dict[str, Any], arrays),
-  )

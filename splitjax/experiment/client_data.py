@@ -13,6 +13,7 @@ from splitjax.data import (
   Dataset,
   TestSets,
   augmentations,
+  client_split,
   corruptions,
   feed,
   partitions,
@@ -67,8 +68,9 @@ def deal(
   shift = config.eval.shift
   validation: Sequence[np.ndarray] = ()
   if config.eval.holdout:
-    parts, validation = partitions.hold_out(
-      parts, config.seed, config.eval.holdout
+    share = config.eval.holdout
+    parts, validation = client_split(
+      parts, config.seed, (1 - share, share), stream=partitions.HOLD
     )
   rhos = config.eval.rhos
   test_sets = SHIFTS[shift.name](

@@ -29,7 +29,7 @@ from splitjax.data import (
   load,
   merged,
 )
-from splitjax.data.partitions import VALIDATE, hold_out, padded
+from splitjax.data.partitions import VALIDATE, client_split, padded
 from splitjax.data.test_sets import Holdout
 from splitjax.engine import devices, faults, layout
 from splitjax.engine.faults import FaultTable
@@ -457,7 +457,9 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if method.validates:
     share = method.validates
     seed = config.seed
-    parts, holdout_rows = hold_out(parts, seed, share, stream=VALIDATE)
+    parts, holdout_rows = client_split(
+      parts, seed, (1 - share, share), stream=VALIDATE
+    )
   sizes = np.array([len(part) for part in parts])
   steps = config.local_steps
   plans = tuple(

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from splitjax import UserError
-from splitjax.data import store
+from splitjax.data import Dataset, store
 from splitjax.files import one_line, printable, reason
 
-ARRAYS = {"train_image": np.arange(6.0).reshape(3, 2), "train_label": np.eye(3)}
+X, Y = np.arange(6.0).reshape(3, 2), np.arange(3)
+DATA = Dataset("", 3, X, Y, X[:1], Y[:1], note="a note")
 
 
 def test_a_folder_is_written_once(tmp_path):
@@ -17,7 +18,7 @@ def test_a_folder_is_written_once(tmp_path):
 
   def make():
     made.append(1)
-    return ARRAYS, {"classes": 3}
+    return DATA
 
   # What a killed process left does not count.
   partial = folder.with_name(".mine.partial")
@@ -32,11 +33,11 @@ def test_a_folder_is_written_once(tmp_path):
     thread.join(30)
   assert len(made) == 1
   assert [path.name for path in folder.parent.iterdir()] == ["mine"]
-  arrays, facts = store.read(folder)
-  assert facts == {"classes": 3} and arrays.keys() == ARRAYS.keys()
-  for key, array in ARRAYS.items():
-    assert isinstance(arrays[key], np.memmap)
-    np.testing.assert_array_equal(arrays[key], array)
+  read = store.read("", folder)
+  for key in store.ARRAYS:
+    np.testing.assert_array_equal(getattr(read, key), getattr(DATA, key))
+  assert isinstance(read.train_image, np.memmap)
+  assert (read.classes, read.note) == (3, "a note")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_failure_half_way_leaves_nothing(
 
   monkeypatch.setattr(np, "save", fail)
   with pytest.raises(raised):
-    store.write(tmp_path / "mine", lambda: (ARRAYS, {}))
+    store.write(tmp_path / "mine", lambda: DATA)
   assert not any(tmp_path.iterdir())
 
 

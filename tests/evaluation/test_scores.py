@@ -201,12 +201,10 @@ PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
 
 
 def test_held_out_samples_are_a_share_of_each_clients():
-  kept, back = data.hold_out(PARTS, 3, 0.25)
+  kept, back = data.client_split(PARTS, 3, (0.75, 0.25), stream=data.HOLD)
   assert [len(rows) for rows in back] == [5, 2, 1]
   for part, *both in zip(PARTS, kept, back, strict=True):
     np.testing.assert_array_equal(np.sort(np.concatenate(both)), part)
-  with refused("num_clients"):
-    data.hold_out([np.array([4])], 0, 0.5)
   # Arranged by client, with draws that do not depend on the others.
   classes = np.array([0, 1] * 10 + [2] * 20)
   table = data.holdout(classes, back, 3)
