@@ -114,7 +114,8 @@ def read(name: str, path: Path) -> Dataset:
     }
   if isinstance(facts.get("classes"), list):
     facts["class_names"] = tuple(facts.pop("classes"))
-  return Dataset(**{"name": name, "classes": 0} | facts | arrays)
+  fields: dict[str, Any] = {"classes": 0, **facts, **arrays}
+  return Dataset(name=name, **fields)
 
 
 @contextmanager
