@@ -30,7 +30,7 @@ from .experiment.machine import use_cores as use_cores
 from .experiment.reporting import report_again as report_again
 from .experiment.runs import run as run
 from .experiment.runs import run_seeds as run_seeds
-from .experiment.setup import build as build
+from .experiment.task import build as build
 from .experiment.trained import Trained as Trained
 from .experiment.trained import load as load
 from .fleet.allocation import ALLOCATIONS as ALLOCATIONS

@@ -240,7 +240,7 @@ def test_the_engine_knows_no_method_by_name():
     ("data.sources", "import tensorflow_datasets as tfds"),
     ("data.sources", "import jax.numpy as jnp"),
     ("experiment.train", "import orbax.checkpoint as ocp"),
-    ("experiment.setup", "import torch"),
+    ("experiment.task", "import torch"),
     ("engine.rounds", "from . import methods"),
     ("engine.rounds", "__import__('splitjax.methods')"),
     ("engine.rounds", "import importlib"),

@@ -71,11 +71,11 @@ class Data(FieldGroup):
 
 @dataclasses.dataclass
 class FleetConfig(FieldGroup):
-  """The clients' devices, their cuts, and the power of all devices."""
+  """The clients' devices, their cuts, and the power of all devices.
 
-  #: CSV file of the clients' resources (`resources.read_profiles`); None: each
-  #: is drawn uniformly from its range, by the seed
-  profiles: str | None = None
+  Each client's resources are drawn uniformly from their ranges, by the seed.
+  """
+
   memory: Annotated[RANGE, RESOURCE] = (2.0, 16.0)  #: GB, as in SuperSFL
   latency: Annotated[RANGE, LATENCY] = (20.0, 200.0)  #: ms, as there
   compute: Annotated[RANGE, RESOURCE] = (5.0, 50.0)  #: GFLOP/s; our choice
@@ -581,7 +581,7 @@ def significant(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
       continue
     if isinstance(value, dict):
       value = significant(value, f"{path}.")
-    elif path in ("backbone.pretrained", "fleet.profiles"):
+    elif path == "backbone.pretrained":
       value = None if value is None else "PATH"
     elif path == "data.name":
       value = str(value).partition(":")[0]  # npz:PATH

@@ -205,7 +205,9 @@ def _numbers(end: End) -> Iterator[Number]:
       yield Number(metric, value, label)
     for metric, name in OF_CLIENTS.items():
       values = end.totals[name].tolist()
-      for client, value in zip(end.subject.clients, values, strict=True):
+      for client, value in zip(
+        end.subject.task.client_names, values, strict=True
+      ):
         yield Number(metric, value, label, client=client)
 
 
@@ -240,7 +242,7 @@ def until_target(end: End, label: str) -> dict[str, float | None]:
   (eval.personal), or if lines lack the accuracy on that set.
   """
   target = end.subject.config.eval.target
-  name = end.subject.test_sets.names[0]
+  name = end.subject.task.test_sets.names[0]
   shown = [line["accuracy"] for line in end.lines if "accuracy" in line]
   if target is None or not all(name in x.get(label, {}) for x in shown):
     return {}

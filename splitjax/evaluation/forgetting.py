@@ -120,6 +120,7 @@ def on_end(end: End) -> Finding:
   if not subject.config.eval.confusion:
     return Finding(numbers)
   arrays = {}
+  classes = subject.backbone.classes
   for scores in end.scores:
     answers = [
       gate.predictions(scores.answered, limit)
@@ -128,7 +129,7 @@ def on_end(end: End) -> Finding:
     tested = zip(answers, scores.sets.sets, strict=True)
     arrays[scores.label] = np.stack(
       [
-        count_answers(x, scores.sets.label, samples, len(subject.classes))
+        count_answers(x, scores.sets.label, samples, classes)
         for x, samples in tested
       ]
     )
@@ -146,10 +147,14 @@ def queue(subject: Subject) -> QueueSpec:
   """Makes the QueueSpec of a method whose clients are one cohort."""
   (plan,) = subject.plans
   steps, _ = plan.of_round(subject.sizes)
-  groups = subject.test_sets.groups
+  groups = subject.task.test_sets.groups
+  if groups is None:
+    groups = subject.task.class_counts.argmax(axis=1)
   return QueueSpec(
     steps=steps,
-    label=subject.counts.argmax(axis=1) if groups is None else groups,
+    label=subject.task.class_counts.argmax(axis=1)
+    if groups is None
+    else groups,
     turn=subject.config.order.batches,
     seed=subject.config.seed,
   )
@@ -160,8 +165,8 @@ def positions(subject: Subject) -> dict[str, int]:
   if subject.method.topology not in IN_TURN:
     return {}
   name = subject.config.order.name
-  ranks = orders.positions(queue(subject), name, len(subject.classes))
-  named = zip(subject.classes, ranks or (), strict=False)
+  ranks = orders.positions(queue(subject), name, subject.backbone.classes)
+  named = zip(subject.task.class_names, ranks or (), strict=False)
   return {name: rank for name, rank in named if rank >= 0}
 
 
@@ -227,14 +232,14 @@ def within_round(
     "confusion" [S, C, C], the `shares` of the last test set at each of S
     interruptions, with their "turns" [S] and "label" [S], -1 for None.
   """
-  sets = subject.test_sets
+  sets = subject.task.test_sets
   line = queue(subject)
   points = interruptions(order[: len(line.label), number], line)
   matrices = []
   for point in points:
     predicted = answers(np.where(order < point.turns, order, NO_TURN))
     counts = count_answers(
-      predicted, sets.label, sets.sets[-1], len(subject.classes)
+      predicted, sets.label, sets.sets[-1], subject.backbone.classes
     )
     matrices.append(shares(counts))
   return {

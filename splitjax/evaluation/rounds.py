@@ -25,7 +25,9 @@ def on_end(end: End) -> Finding:
   if not end.current:
     return Finding()
   shared = end.subject.config.eval.shift.name == "global"
-  numbers = numbers_of_rounds(end.lines, end.subject.classes, shared=shared)
+  numbers = numbers_of_rounds(
+    end.lines, end.subject.task.class_names, shared=shared
+  )
   return Finding(list(numbers))
 
 

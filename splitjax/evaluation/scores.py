@@ -75,13 +75,13 @@ class Scores(NamedTuple):
 def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
   """Judges the outputs of a row, by the config's rule or else the oracle."""
   options = subject.config.eval
-  sets = subject.test_sets.first(outputs.test.entropy.shape[1])
+  sets = subject.task.test_sets.first(outputs.test.entropy.shape[1])
   sides = ("server",) if row.at_server else subject.method.answers
   answered = Answered(outputs.test, sets.label, sets.sets, sides)
   limits = limits_of(subject, outputs)
   swept = None
   if len(sides) > 1:
-    swept = gate.sweep(answered, subject.thresholds)
+    swept = gate.sweep(answered, subject.task.thresholds)
   if swept is None or options.threshold_rule in limits:
     # With one exit no threshold matters.
     limit = limits.get(options.threshold_rule, np.nan)
@@ -100,7 +100,7 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
       gate.predictions(answered, chosen.threshold[-1]),
       sets.label,
       sets.sets[-1],
-      len(subject.classes),
+      subject.backbone.classes,
     ),
     extra=metrics.measure(options.metrics, answered, chosen.threshold),
   )
@@ -119,14 +119,14 @@ def limits_of(
   if len(subject.method.answers) < 2:
     return limits
   if outputs.holdout is not None:
-    table = subject.holdout
+    table = subject.task.held
     assert table is not None and outputs.proxy is not None
     estimated = gate.estimate(
       outputs.holdout,
       table.label,
       table.real,
       outputs.proxy,
-      subject.thresholds,
+      subject.task.thresholds,
       options.expected_rho,
     )
     limits["calibrated"] = gate.best(estimated).threshold[0]
@@ -172,14 +172,14 @@ def on_end(end: End) -> Finding:
 
 def _detailed(end: End) -> bool:
   """Checks if there are few enough clients and classes for a line of each."""
-  pairs = end.subject.counts + end.scores[0].counted > 0
+  pairs = end.subject.task.class_counts + end.scores[0].counted > 0
   return 3 * int(pairs.sum()) * len(end.scores) <= MOST_LINES
 
 
 def _notes(end: End, detailed: bool) -> list[str]:
   """Says which numbers mean less than they seem to."""
   label = end.subject.labels[0]
-  clients = np.array(end.subject.clients)
+  clients = np.array(end.subject.task.client_names)
   notes = list[str]()
   for scores in end.scores:
     lost = _lost(scores)
@@ -345,7 +345,7 @@ def _of_clients(scores: Scores, subject: Subject) -> Iterator[Number]:
   }
   if scores.swept is not None:
     measured["threshold"] = chosen.threshold
-  for n, client in enumerate(subject.clients):
+  for n, client in enumerate(subject.task.client_names):
     values = {metric: x[:, n] for metric, x in measured.items()}
     yield from _by_set(scores, values, client=client)
 
@@ -358,18 +358,21 @@ def _of_classes(
   If `detailed`, also the numbers of each client's classes: of those of which it
   has test samples or training samples.
   """
+  clients = subject.task.client_names
+  classes = subject.task.class_names
+  counts = subject.task.class_counts
   columns: dict[str, Any] = {"set": scores.sets.names[-1]}
   shares = scores.per_class.tolist()
-  for name, value in zip(subject.classes, shares, strict=True):
+  for name, value in zip(classes, shares, strict=True):
     yield Number("accuracy", value, scores.label, label=name, **columns)
   right = np.diagonal(scores.answers, axis1=1, axis2=2)
   measured = {
     "accuracy": means.ratio(right, scores.counted),
     "test_samples": scores.counted,
-    "training_samples": subject.counts,
+    "training_samples": counts,
   }
-  pairs = np.argwhere(subject.counts + scores.counted > 0) if detailed else ()
+  pairs = np.argwhere(counts + scores.counted > 0) if detailed else ()
   for n, c in pairs:
-    columns |= {"client": subject.clients[n], "label": subject.classes[c]}
+    columns |= {"client": clients[n], "label": classes[c]}
     for metric, values in measured.items():
       yield Number(metric, float(values[n, c]), scores.label, **columns)

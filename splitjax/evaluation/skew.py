@@ -163,7 +163,9 @@ def on_end(end: End) -> Finding:
   options = subject.config.eval
   if not options.embeddings or subject.method.uncut:
     return Finding()
-  rows, label = draw(subject.test_sets, options.embeddings, subject.config.seed)
+  rows, label = draw(
+    subject.task.test_sets, options.embeddings, subject.config.seed
+  )
   cohorts = subject.fleet.cohorts
   depth = np.zeros(subject.fleet.num_clients, np.int32)
   for cohort in cohorts:
@@ -176,17 +178,17 @@ def on_end(end: End) -> Finding:
     end.state.clients,
     end.state.server,
     end.personal or None,
-    devices.put_on_devices(subject.mesh, tuple(numbers), devices.DIVIDED),
-    subject.pool,
-    devices.put_on_devices(subject.mesh, shown),
+    devices.put_on_devices(subject.task.mesh, tuple(numbers), devices.DIVIDED),
+    subject.task.pool,
+    devices.put_on_devices(subject.task.mesh, shown),
     layout=subject.layout,
     plans=subject.plans,
-    mesh=subject.mesh,
+    mesh=subject.task.mesh,
     answer=_embedding,
   )
   arrays = {
     "row": np.array(subject.labels[-1]),
-    "pool": np.array(subject.test_sets.pool),
+    "pool": np.array(subject.task.test_sets.pool),
     "rows": rows,
     "label": label,
     "depth": depth,

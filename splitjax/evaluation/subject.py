@@ -1,4 +1,4 @@
-"""What a measurement gets: a trained method's facts, and the end of its run.
+"""What a measurement gets: a method in its task, and the end of its run.
 
 `splitjax.experiment` makes both records; measurements know nothing else of it.
 """
@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jax import Array
-from jax.sharding import Mesh
 
-from splitjax.data import TestSets
 from splitjax.data.feed import BatchPlan
-from splitjax.data.test_sets import Holdout
+from splitjax.engine import layout
 from splitjax.engine.layout import Layout
 from splitjax.fleet import Fleet
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone
-from splitjax.types import Net, Number, State
+from splitjax.types import Net, Number, Shard, State
 
 if TYPE_CHECKING:
   from splitjax import Config
   from splitjax.evaluation.scores import Scores
+  from splitjax.experiment.task import Task
 
 Line = dict[str, Any]
 """A line of a method's log, JSON-ready."""
@@ -31,26 +29,50 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Subject(NamedTuple):
-  """A method in its run."""
+  """A method in a task: its clients, and their data on the devices."""
 
-  config: "Config"
+  task: "Task"  #: all that the methods of the run share
   key: str  #: the method's key in the config
-  labels: Sequence[str]  #: of its result rows
   method: Method
-  backbone: Backbone  #: the network that all methods of the run share
-  fleet: Fleet  #: the method's clients
-  layout: Layout  #: their cohorts, as a compiled program knows them
-  plans: tuple[BatchPlan, ...]  #: of each cohort
-  sizes: np.ndarray  #: [N] int, training samples of each client
-  batch: int  #: the clients' batch size
-  counts: np.ndarray  #: [N, C] int, training samples of each client and class
-  clients: Sequence[str]  #: their names, or their numbers
-  classes: Sequence[str]  #: their names, or their numbers
-  test_sets: TestSets
-  holdout: Holdout | None  #: on which thresholds are calibrated
-  thresholds: tuple[float, ...]  #: [E] the oracle's grid, nats
-  pool: Array  #: [T, ...] the split of the test sets, on the device
-  mesh: Mesh | None  #: the devices; None for one
+  fleet: Fleet  #: its clients, divided among the devices
+  plans: tuple[BatchPlan, ...]  #: each cohort's batches
+  shards: tuple[Shard, ...]  #: each cohort's data
+  sizes: np.ndarray  #: [N] int, training samples of each client, on the host
+  batch: int  #: the clients' batch size; a small cohort's may be less
+
+  @property
+  def config(self) -> "Config":
+    """The run's config."""
+    return self.task.config
+
+  @property
+  def backbone(self) -> Backbone:
+    """The network that all methods of the run share."""
+    return self.task.network.backbone
+
+  @property
+  def label(self) -> str:
+    """The method's name in what a user reads."""
+    return self.config.methods[self.key].label or self.key
+
+  @property
+  def labels(self) -> list[str]:
+    """The names of the method's result rows in stored numbers.
+
+    They begin with the method's key. Reports show its label instead, which may
+    be corrected after the training.
+    """
+    return [self.key + row.suffix for row in self.method.rows]
+
+  @property
+  def layout(self) -> Layout:
+    """The cohorts, as a compiled program knows them."""
+    return layout.of(self.fleet)
+
+  @property
+  def widths(self) -> list[int]:
+    """The numbers of clients in the cohorts, padding included."""
+    return [len(cohort.numbers) for cohort in self.fleet.cohorts]
 
 
 class End(NamedTuple):

@@ -24,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "programs": [
       "ROOM",
       "Programs",
+      "clients_side_by_side",
       "compile_once",
       "kept_programs",
       "size_of",
@@ -31,13 +32,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "reporting": ["collect", "compare", "pictures", "report"],
     "runs": ["run", "run_grid", "run_seeds"],
-    "setup": [
-      "Tasks",
+    "task": [
       "build",
-      "clients_side_by_side",
       "end_of",
       "fresh_network",
-      "make_setup",
+      "make_subject",
     ],
     "shown": ["show"],
     "storage": ["Checkpoints", "Log"],

@@ -103,7 +103,7 @@ def _owners(chosen: Data, data: Dataset) -> np.ndarray:
   if chosen.dealt == "by_depth":
     raise UserError(
       f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
-      " leave it 'any', and choose depths by fleet.profiles"
+      " leave it 'any'"
     )
   return data.train_client
 
@@ -186,6 +186,9 @@ def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
   also = [column for column in columns if column is not None]
   if config.data.domains:  # which clients have them follows from the partition
     also += [np.array(config.data.domains), np.array([config.seed])]
+  partition = PARTITIONS[config.data.partition.name]
+  if names := owner_names(data, partition, test_sets.parts):
+    form["names"] = names
   return {
     "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,

@@ -18,16 +18,15 @@ from splitjax.engine import faults
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round
 from splitjax.evaluation import cost
-from splitjax.experiment import summary
-from splitjax.experiment.programs import Programs
-from splitjax.experiment.setup import (
+from splitjax.evaluation.subject import Subject
+from splitjax.experiment import summary, tracing
+from splitjax.experiment.programs import Programs, clients_side_by_side
+from splitjax.experiment.task import (
   Task,
-  TrainingSetup,
   build,
-  clients_side_by_side,
-  make_setup,
-  server_bytes,
+  make_subject,
 )
+from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.models import sizes
 from splitjax.parameters import pytree
@@ -174,31 +173,31 @@ def _client(task: Task, n: int) -> Facts:
 
 
 def _method(task: Task, key: str) -> Facts:
-  setup = make_setup(task, key)
-  stages = [stage for stage in setup.method.stages() if not stage.once]
+  subject = make_subject(task, key)
+  stages = [stage for stage in subject.method.stages() if not stage.once]
   steps = max(
     sum(int(plan.of_round(most, stage.epochs)[0]) for stage in stages)
-    for plan in setup.plans
+    for plan in subject.plans
     for most in [np.array(plan.steps * plan.batch)]
   )
-  sent = {name: float(size) for name, size in bytes_of_round(setup).items()}
+  sent = {name: float(size) for name, size in bytes_of_round(subject).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
     "name": task.config.methods[key].name,
-    "rows": setup.labels,
+    "rows": subject.labels,
     "local_steps": {"round": steps, "run": steps * task.config.rounds},
     "wire": dict(sorted(sent.items())),
-    "flops": _flops(setup),
+    "flops": _flops(subject),
     "up": up,
     "down": sum(sent.values()) - up,
-    "devices": setup.fleet.devices,
-    "side_by_side": clients_side_by_side(setup),
-    "server_bytes": server_bytes(setup),
-    **_service(setup),
+    "devices": subject.fleet.devices,
+    "side_by_side": clients_side_by_side(subject),
+    "server_bytes": tracing.at_server(subject),
+    **_service(subject),
   }
 
 
-def _flops(setup: TrainingSetup) -> dict[str, float] | None:
+def _flops(subject: Subject) -> dict[str, float] | None:
   """Counts the FLOPs of the participants in one round, and in all rounds.
 
   The counts follow from `Stage.passes` and XLA's count of a forward pass
@@ -207,24 +206,24 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   which does the counting, or if it cannot count.
   """
   try:
-    flops = cost.round_flops(setup.subject)
+    flops = cost.round_flops(subject)
   except UserError:
     return None
-  config = setup.task.config
-  of_round = flops * setup.fleet.participants / config.num_clients
+  config = subject.task.config
+  of_round = flops * subject.fleet.participants / config.num_clients
   return {"round": of_round, "run": of_round * config.rounds}
 
 
-def _service(setup: TrainingSetup) -> Facts:
+def _service(subject: Subject) -> Facts:
   """Describes how one server serves clients; {} if each has its own server."""
-  method = setup.method
-  order = setup.task.config.order
+  method = subject.method
+  order = subject.task.config.order
   if not one_server(method):
     return {}
   service: Facts = {"topology": method.topology}
-  if setup.in_turn:
+  if method.topology in IN_TURN:
     service["order"] = {"name": order.name, "turn": order.turn}
-  (shard,) = setup.shards
+  (shard,) = subject.shards
   if method.group(np.asarray(shard.counts)) is not None:
     service["groups"] = np.asarray(shard.group).tolist()
   return service
@@ -233,7 +232,7 @@ def _service(setup: TrainingSetup) -> Facts:
 # The bytes of a round.
 
 
-def bytes_of_round(setup: TrainingSetup) -> Ledger:
+def bytes_of_round(subject: Subject) -> Ledger:
   """Returns the ledger of the first round, without faults and training.
 
   The round is compiled with its ledger as the only output, and its steps are
@@ -241,19 +240,19 @@ def bytes_of_round(setup: TrainingSetup) -> Ledger:
   compiler sees at once that no training is needed.
   """
   # The ledger depends on shapes alone, so a network of zeros is enough.
-  zeros = trees.zeros(sizes.shapes(setup.backbone))
-  state = Programs(setup).begin(zeros)
+  zeros = trees.zeros(sizes.shapes(subject.backbone))
+  state = Programs(subject).begin(zeros)
 
   def sent(method, state, shards):
-    static = {"layout": setup.layout, "plans": setup.plans}
-    return run_round(method, state, shards, **static, mesh=setup.task.mesh)
+    static = {"layout": subject.layout, "plans": subject.plans}
+    return run_round(method, state, shards, **static, mesh=subject.task.mesh)
 
   def wire_of(*arguments):
     return sent(*arguments)[1].wire
 
   # Finds errors of the real steps.
-  jax.eval_shape(sent, setup.method, state, setup.shards)
-  arguments = idle(setup.method), state, setup.shards
+  jax.eval_shape(sent, subject.method, state, subject.shards)
+  arguments = idle(subject.method), state, subject.shards
   return jax.jit(wire_of).lower(*arguments).compile()(*arguments)
 
 

@@ -20,7 +20,6 @@ from splitjax.experiment import (
   claims,
   history,
   reporting,
-  setup,
   storage,
   summary,
   trained,
@@ -29,7 +28,7 @@ from splitjax.experiment import (
 from splitjax.experiment.console import say
 from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.setup import Task
+from splitjax.experiment.task import Task, build, end_of, make_subject
 from splitjax.experiment.train import about_end, write_results
 from splitjax.experiment.workdirs import About
 from splitjax.files import Json
@@ -173,7 +172,7 @@ def _build_task(
     )
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
-  task = setup.build(from_scratch(config), facts.get("devices"))
+  task = build(from_scratch(config), facts.get("devices"))
   task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
@@ -221,8 +220,8 @@ def _evaluate_method(
   name: str,
 ) -> None:
   """Evaluates a finished method; writes its numbers."""
-  programs = Programs(setup.make_setup(task, key))
-  method = programs.setup
+  programs = Programs(make_subject(task, key))
+  method = programs.subject
   method_dir = workdirs.folder(workdir, key)
   saved = trained.load(workdir, key)
   state = programs.place(saved.state)
@@ -232,9 +231,9 @@ def _evaluate_method(
   log = storage.lines_of(method_dir)
   old = vars(trained_config.eval)
   config = task.config
-  end = setup.end_of(
+  end = end_of(
     method,
-    [scores.score(method.subject, row, answers) for row, answers in outputs],
+    [scores.score(method, row, answers) for row, answers in outputs],
     state,
     saved.personal and programs.place_clients(saved.personal),
     *history.read_history(log, count, trained_config, rows),

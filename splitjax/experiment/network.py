@@ -19,7 +19,6 @@ from splitjax.fleet.resources import (
   Profiles,
   Rates,
   draw_profiles,
-  read_profiles,
 )
 from splitjax.methods import METHODS, task_losses
 from splitjax.methods.fedavg import FedBN
@@ -78,7 +77,7 @@ def make_network(config: Config, facts: dict) -> Network:
   form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   backbone = make_backbone(config, *form)
   names = tuple(facts.get("names", ()))
-  devices = facts.get("devices") or make_devices(config, backbone, names)
+  devices = facts.get("devices") or make_devices(config, backbone)
   fleet = fleets.assign_depths(
     config.num_clients,
     backbone.cuts,
@@ -103,21 +102,16 @@ def make_network(config: Config, facts: dict) -> Network:
   )
 
 
-def make_devices(
-  config: Config, backbone: Backbone, names: Sequence[str] = ()
-) -> dict[str, list]:
+def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
   """Returns the clients' depths and resources, [N] each, JSON-ready.
 
   Raises:
-    UserError: ranges, profiles or options of the allocation are invalid.
+    UserError: ranges or options of the allocation are invalid.
   """
   chosen = config.fleet
   count = config.num_clients
-  if chosen.profiles is None:
-    bounds = {name: getattr(chosen, name) for name in Profiles._fields}
-    profiles = draw_profiles(count, config.seed, Profiles(**bounds))
-  else:
-    profiles = read_profiles(chosen.profiles, count, names)
+  bounds = {name: getattr(chosen, name) for name in Profiles._fields}
+  profiles = draw_profiles(count, config.seed, Profiles(**bounds))
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
   devices = Devices(profiles, _rates(config))

@@ -30,17 +30,17 @@ from splitjax.evaluation.exits import (
   personalise_clients,
 )
 from splitjax.evaluation.metrics import take_probabilities
+from splitjax.evaluation.subject import Subject
 from splitjax.experiment.console import say
 from splitjax.experiment.network import abstract_state
-from splitjax.experiment.setup import (
-  TrainingSetup,
-  clients_side_by_side,
+from splitjax.experiment.shown import Shown, show, split_proxies, tested
+from splitjax.experiment.task import (
   fresh_network,
-  make_setup,
+  make_subject,
   run_key,
 )
-from splitjax.experiment.shown import Shown, show, split_proxies, tested
 from splitjax.fleet.fleets import with_padding
+from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.types import Metrics, Net, Row, Shard, State, Tree
 
@@ -105,20 +105,20 @@ class Programs:
   """The programs of one method, compiled on first use.
 
   Attributes:
-    setup: the method in its task.
-    task: the task of the setup.
+    subject: the method in its task.
+    task: the task of the subject.
     method: the method, with its numbers on the devices.
   """
 
-  def __init__(self, setup: TrainingSetup):
+  def __init__(self, subject: Subject):
     """Compiles nothing."""
-    self.setup = setup
-    self.task = setup.task
+    self.subject = subject
+    self.task = subject.task
     # Arrays: processes compare what they put, and floats are in float64.
-    numbers = jax.tree.map(jnp.asarray, setup.method)
-    self.method = devices.put_on_devices(setup.task.mesh, numbers)
+    numbers = jax.tree.map(jnp.asarray, subject.method)
+    self.method = devices.put_on_devices(subject.task.mesh, numbers)
     self._programs = dict[str, Any]()
-    self._announce = functools.cache(lambda: say(f"{setup.label}: compiling"))
+    self._announce = functools.cache(lambda: say(f"{subject.label}: compiling"))
 
   # States.
 
@@ -133,7 +133,7 @@ class Programs:
       self.task.mesh, (seed, jax.device_get(full))
     )
     static: dict[str, Any] = {
-      "layout": self.setup.layout,
+      "layout": self.subject.layout,
       "mesh": self.task.mesh,
     }
     program = compile_once(_start, self.method, *arguments, **static)
@@ -151,7 +151,7 @@ class Programs:
   def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
     """Adds padding to saved cohorts [N, ...] of clients or their networks."""
     mesh = self.task.mesh
-    fleet = self.setup.fleet
+    fleet = self.subject.fleet
     grow = jax.jit(
       functools.partial(with_padding, fleet),
       out_shardings=devices.client_sharding(mesh, devices.DIVIDED),
@@ -165,11 +165,11 @@ class Programs:
     they differ from those of these programs, every device reads all clients.
     """
     mesh = self.task.mesh
-    state = abstract_state(self.setup.method, self.task.network, widths)
+    state = abstract_state(self.subject.method, self.task.network, widths)
     if mesh is None:
       return on_first_device(state)
     specs = devices.state_specs(len(widths))
-    if list(widths) != self.setup.places:
+    if list(widths) != self.subject.widths:
       copied: Any = (devices.COPIED,) * len(widths)
       specs = specs._replace(clients=copied)
     shardings = devices.client_sharding(mesh, specs)
@@ -178,7 +178,7 @@ class Programs:
   @functools.cached_property
   def like(self) -> Tree:
     """Shapes, dtypes and shardings of the state."""
-    return self.shapes(self.setup.places)
+    return self.shapes(self.subject.widths)
 
   # Rounds.
 
@@ -188,12 +188,12 @@ class Programs:
     """Trains a round; returns the next state and the metrics on the host.
 
     The given state is donated. `shards` may have another order of service than
-    those of the setup.
+    those of the subject.
     """
     arguments = (
       self.method,
       state,
-      shards or self.setup.shards,
+      shards or self.subject.shards,
       self.task.faults,
     )
     state, metrics = self._round(*arguments)
@@ -202,18 +202,18 @@ class Programs:
   @property
   def _round(self) -> Any:
     """The compiled round: (method, state, shards, faults) -> state, Metrics."""
-    arguments = self.method, self.like, self.setup.shards, self.task.faults
+    arguments = self.method, self.like, self.subject.shards, self.task.faults
     return self._program("round", run_round, arguments)
 
   def personalise(self, state: State) -> tuple[Net, ...]:
     """Returns personalised networks by cohort; () if no result row has any."""
-    if not any(row.personal for row in self.setup.method.rows):
+    if not any(row.personal for row in self.subject.method.rows):
       return ()
-    return self._personalise(self.method, state, self.setup.shards)
+    return self._personalise(self.method, state, self.subject.shards)
 
   @property
   def _personalise(self) -> Any:
-    arguments = self.method, self.like, self.setup.shards
+    arguments = self.method, self.like, self.subject.shards
     return self._program("personalise", personalise_clients, arguments)
 
   # Evaluations.
@@ -229,19 +229,19 @@ class Programs:
     `samples` is the number of test samples of each client; None: all.
     """
     if rows is None:
-      rows = self.setup.method.rows
+      rows = self.subject.method.rows
     return [self._outputs(state, row, samples) for row in rows]
 
   def _outputs(self, state: State, row: Row, samples: int | None) -> Outputs:
     """Evaluates a state for one result row; keeps no personalised copies."""
     nets = self.personalise(state) if row.personal else None
-    images = show(self.setup, samples, personal=row.personal)
+    images = show(self.subject, samples, personal=row.personal)
     test, *calibrating = (
       program(*arguments)
       for program, arguments in self._evaluations(state, nets, images)
     )
     size = tested(self.task, samples).rows.shape[1]
-    exits = images.of(test, size, self.setup.method.answers)
+    exits = images.of(test, size, self.subject.method.answers)
     if not calibrating:
       return Outputs(exits)
     holdout, proxy = split_proxies(self.task, *calibrating)
@@ -258,7 +258,7 @@ class Programs:
     """
     task = self.task
     name = "evaluate" if personal is None else "evaluate+FT"
-    numbers = tuple(shard.number for shard in self.setup.shards)
+    numbers = tuple(shard.number for shard in self.subject.shards)
     clients = self.method, state.clients, state.server, personal, numbers
     seen = devices.put_on_devices(task.mesh, (images.rows, images.chunks))
     arguments = *clients, task.pool, *seen
@@ -268,7 +268,7 @@ class Programs:
       arguments,
       probabilities=take_probabilities(task.config.eval.metrics),
     )
-    if task.aside is None or len(self.setup.method.answers) < 2:
+    if task.aside is None or len(self.subject.method.answers) < 2:
       return [(test, arguments)]
     held_out = *clients, *task.aside
     calibrate = self._program(f"{name} held out", evaluate_clients, held_out)
@@ -279,9 +279,9 @@ class Programs:
   def compile(self) -> "Programs":
     """Compiles what a run needs; returns these programs."""
     _ = self._round
-    for row in self.setup.method.rows:
+    for row in self.subject.method.rows:
       nets = self._personalise.out_info if row.personal else None
-      images = show(self.setup, None, personal=row.personal)
+      images = show(self.subject, None, personal=row.personal)
       self._evaluations(self.like, nets, images)
     return self
 
@@ -308,54 +308,63 @@ class Programs:
         function,
         *arguments,
         note=self._announce,
-        layout=self.setup.layout,
-        plans=self.setup.plans,
+        layout=self.subject.layout,
+        plans=self.subject.plans,
         mesh=self.task.mesh,
         **static,
       )
     return self._programs[name]
 
 
-def that_fit(setup: TrainingSetup) -> Programs:
+def that_fit(subject: Subject) -> Programs:
   """Makes and compiles a method's programs, with chunks that fit into memory.
 
   With `system.clients_per_chunk=auto`, the number of clients side by side is
   halved as long as a compiled program needs more memory than the device has.
   """
   while True:
-    programs = Programs(setup)
-    fewer = _with_half_as_many(setup)
+    programs = Programs(subject)
+    fewer = _with_half_as_many(subject)
     if fewer is None:
       return programs.compile()
     if not programs.too_large():
       return programs
-    most, half = (
-      max(clients_side_by_side(chunked)) for chunked in (setup, fewer)
-    )
+    most, half = map(clients_side_by_side, (subject, fewer))
     say(
-      f"{setup.label}: compiled for {most} clients side by side, a program"
+      f"{subject.label}: compiled for {most} clients side by side, a program"
       f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
       f" device; takes {half}",
       to_stderr=True,
     )
-    setup = fewer
+    subject = fewer
 
 
-def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
-  """Makes a setup with chunks half as large as those that "auto" chose.
+def _with_half_as_many(subject: Subject) -> Subject | None:
+  """Makes a subject with chunks half as large as those that "auto" chose.
 
   Returns None if "auto" did not choose them, if each has one client, or if
   there is one server for all.
   """
-  config = setup.task.config
-  most = max(clients_side_by_side(setup))
+  config = subject.task.config
+  most = clients_side_by_side(subject)
   chosen = config.system.clients_per_chunk == "auto"
-  if not chosen or one_server(setup.method) or most == 1:
+  if not chosen or one_server(subject.method) or most == 1:
     return None
   system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
   stated = dataclasses.replace(config, system=system)
-  fewer = make_setup(setup.task._replace(config=stated), setup.key)
-  return fewer._replace(task=setup.task)
+  fewer = make_subject(subject.task._replace(config=stated), subject.key)
+  return fewer._replace(task=subject.task)
+
+
+def clients_side_by_side(subject: Subject) -> int:
+  """Counts the most clients that a device trains at a time."""
+  if subject.method.topology in IN_TURN:
+    return 1
+  clients = subject.layout
+  return max(
+    cohort.chunk or -(-clients.computed(cohort) // clients.devices)
+    for cohort in clients.cohorts
+  )
 
 
 def size_of(program: Any) -> int:

@@ -23,7 +23,7 @@ from splitjax.experiment import (
   workdirs,
 )
 from splitjax.experiment.console import Stop, never, say
-from splitjax.experiment.setup import Tasks
+from splitjax.experiment.task import Task, build
 from splitjax.experiment.train import trackers_of, train
 from splitjax.files import Damaged, Json
 from splitjax.reports.results import NONE, Results
@@ -36,7 +36,6 @@ def run(
   *,
   stop: Stop = never,
   figures: reporting.Figures = "report",
-  tasks: Tasks | None = None,
 ) -> Results:
   """Trains every method of a config and writes report, figures and states.
 
@@ -51,7 +50,6 @@ def run(
       as "SIGTERM", ends the run early, with a checkpoint and no report.
     figures: "none" draws nothing; "report" draws the figures of the report;
       "all" draws those of a grid's cells and of seeds, too.
-    tasks: a cache that gives the config's task; None: a new cache.
 
   Returns:
     The results. With several processes only the first one has their numbers.
@@ -70,9 +68,14 @@ def run(
     >>> results.rows
     ['splitgp']
   """
-  config = Config.from_dict(config)
-  workdir = files.expanded(workdir)
-  task = (tasks or Tasks()).take(config)
+  return _run(build(config), files.expanded(workdir), stop, figures)
+
+
+def _run(
+  task: Task, workdir: Path, stop: Stop, figures: reporting.Figures
+) -> Results:
+  """Runs a config whose task is built."""
+  config = task.config
   with claims.claimed(workdir, config, task.facts) as joined:
     task = task._replace(config=joined)
     if machine.is_first_process():
@@ -114,7 +117,6 @@ def run_seeds(
   *,
   stop: Stop = never,
   figures: reporting.Figures = "report",
-  tasks: Tasks | None = None,
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
@@ -132,8 +134,7 @@ def run_seeds(
   config = Config.from_dict(config)
   workdir = files.expanded(workdir)
   numbers = check_seeds(numbers, "seed")
-  tasks = tasks or Tasks()
-  task = tasks.of(dataclasses.replace(config, seed=numbers[0]))
+  task = build(dataclasses.replace(config, seed=numbers[0]))
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.
   of_seeds = ("mean", "std", "partition", "names", "devices")
@@ -143,13 +144,10 @@ def run_seeds(
       summary.pictures(task, workdir)
     for i, number in enumerate(numbers, 1):
       say(f"seed {number} ({i} of {len(numbers)})")
-      run(
-        dataclasses.replace(config, seed=number),
-        workdir / f"seed{number}",
-        stop=stop,
-        figures="all" if figures == "all" else "none",
-        tasks=tasks,
-      )
+      if number != task.config.seed:
+        task = build(dataclasses.replace(config, seed=number))
+      inner: reporting.Figures = "all" if figures == "all" else "none"
+      _run(task, workdir / f"seed{number}", stop, inner)
     if not machine.is_first_process():
       return NONE
     return reporting.report(workdir, parts=False, figures=figures)
@@ -178,13 +176,12 @@ def run_grid(
   """
   workdir = files.expanded(workdir)
   results = NONE
-  tasks = Tasks()
   earlier = _earlier_cells(workdir, cells)
-  # All cells are checked before the first trains.
+  # All cells are checked before the first trains; then their data are dropped.
   for cell in cells:
     seed = cell.config.seed if numbers is None else numbers[0]
     with naming(cell.name):
-      tasks.of(dataclasses.replace(cell.config, seed=seed))
+      build(dataclasses.replace(cell.config, seed=seed))
   with contextlib.ExitStack() as stack:
     if machine.is_first_process():
       stack.enter_context(claims.held(workdir))
@@ -195,7 +192,6 @@ def run_grid(
       inner: Any = {
         "stop": stop,
         "figures": "all" if figures == "all" else "none",
-        "tasks": tasks,
       }
       if numbers is None:
         run(cell.config, workdir / cell.name, **inner)

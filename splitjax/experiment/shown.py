@@ -17,7 +17,8 @@ from jax import Array
 from splitjax import evaluation
 from splitjax.data import TestSets
 from splitjax.evaluation.exits import Exits
-from splitjax.experiment.setup import Task, TrainingSetup
+from splitjax.evaluation.subject import Subject
+from splitjax.experiment.task import Task
 
 
 class Shown(NamedTuple):
@@ -64,15 +65,15 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
   return -(-ends // task.shown.shape[-1]).astype(np.int32)
 
 
-def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
+def shares(subject: Subject, cohort: int, samples: int | None) -> bool:
   """Checks if a cohort's clients divide the test split among them.
 
   They divide it if all of them give the same answers (none is personalised),
   and if the split has fewer chunks than their test sets have in total.
   """
-  task = setup.task
-  ids = list(setup.fleet.cohorts[cohort].ids)
-  if not evaluation.alike(setup.method, setup.fleet.cohorts[cohort].depth):
+  task = subject.task
+  ids = list(subject.fleet.cohorts[cohort].ids)
+  if not evaluation.alike(subject.method, subject.fleet.cohorts[cohort].depth):
     return False
   _, most, size = task.shown.shape
   count = -(-len(task.pool) // size)
@@ -80,7 +81,7 @@ def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
 
 
 def show(
-  setup: TrainingSetup,
+  subject: Subject,
   samples: int | None,
   *,
   personal: bool,
@@ -90,12 +91,14 @@ def show(
   If `samples` is None, each is tested on all of its samples. `personal` is
   true if the clients are personalised.
   """
-  task = setup.task
+  task = subject.task
   counts = chunks(task, samples)
   sets = tested(task, samples)
-  cohorts = setup.fleet.cohorts
+  cohorts = subject.fleet.cohorts
   shared = [
-    c for c in range(len(cohorts)) if not personal and shares(setup, c, samples)
+    c
+    for c in range(len(cohorts))
+    if not personal and shares(subject, c, samples)
   ]
   if not shared:
     return Shown(task.shown, counts)

@@ -11,7 +11,7 @@ import numpy as np
 from splitjax import files
 from splitjax.data.test_sets import realised_rho
 from splitjax.experiment.history import client
-from splitjax.experiment.setup import Task
+from splitjax.experiment.task import Task
 from splitjax.fleet.fleets import Cohort
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading

@@ -22,7 +22,7 @@ from splitjax import files, target
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
-from splitjax.evaluation.subject import End, Line
+from splitjax.evaluation.subject import End, Line, Subject
 from splitjax.experiment import (
   console,
   history,
@@ -34,14 +34,14 @@ from splitjax.experiment import (
 )
 from splitjax.experiment.console import Progress, Stop, Stopped, say
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.setup import (
-  Task,
-  TrainingSetup,
-  end_of,
-  make_setup,
-)
 from splitjax.experiment.storage import Checkpoints, Kept, Log, Record
+from splitjax.experiment.task import (
+  Task,
+  end_of,
+  make_subject,
+)
 from splitjax.experiment.workdirs import About
+from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers, tensorboard
 from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Metrics, Net, Number, Row, State, UserError
@@ -67,31 +67,34 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
 
   # Begin, or go on.
   start = time.monotonic()
-  method = programs.that_fit(make_setup(task, key))
+  method = programs.that_fit(make_subject(task, key))
   compiling = time.monotonic() - start
   state, record, log = begin(method, method_dir)
   record.seconds["compile"] += compiling
   trained = record.round
   _raise_if(trained < rounds and console.requested(stop), key, trained, rounds)
-  work = work_of(method.setup, record)
+  work = work_of(method.subject, record)
   judged = list[Scores]()
   personal: tuple[Net, ...] | None = None
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(method_dir, config.checkpoint)
-    progress = Progress(method.setup.label, rounds, trained)
+    progress = Progress(method.subject.label, rounds, trained)
     log.trackers = trackers_of(task, key, workdir, log)
     for close in (checkpoints.close, progress.close, log.close):
       stack.callback(close)
 
     for number in range(trained + 1, rounds + 1):
       # Train a round; describe it, evaluate it where due, and log it.
-      if number == config.eval.inside and method.setup.in_turn:
+      if (
+        number == config.eval.inside
+        and method.subject.method.topology in IN_TURN
+      ):
         look_inside(method, state, workdir)
       start = time.monotonic()
       state, metrics = method.round(state)
       seconds = time.monotonic() - start
-      line = describe_round(method.setup, work, number, metrics, seconds)
-      record = noted(record, line, method.setup)
+      line = describe_round(method.subject, work, number, metrics, seconds)
+      record = noted(record, line, method.subject)
       judged = evaluated(method, state, record, line)
       log.append(line)
       progress.round(number, line)
@@ -110,7 +113,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   # A run that resumed after its last round has no evaluation yet.
   if personal is None:
     personal = method.personalise(state)
-    judged = evaluate(method, state, record, method.setup.method.rows, None)
+    judged = evaluate(method, state, record, method.subject.method.rows, None)
   finish(method, method_dir, record, log, state, personal, judged)
 
 
@@ -136,21 +139,21 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   They are those of the newest sound checkpoint, or else of a fresh network.
   Results of fewer rounds become invalid.
   """
-  setup = method.setup
+  subject = method.subject
   log = Log(method_dir)
-  conditions = conditions_of(setup)
+  conditions = conditions_of(subject)
   snapshot = storage.restore(method_dir, method.shapes)
   if machine.is_first_process():
     workdirs.reopen(method_dir)
   log.restore(snapshot.log if snapshot else "")
-  fresh = Record(places=setup.places, conditions=conditions)
+  fresh = Record(places=subject.widths, conditions=conditions)
   if snapshot is None:
     return method.begin(), fresh, log
 
   # Another number of devices pads cohorts to other sizes.
   state = snapshot.state
   record_before = snapshot.record
-  if record_before.places != setup.places:
+  if record_before.places != subject.widths:
     state = method.place(state)
   changes = [
     f"{name} {conditions.get(name, 'unknown')} instead of {value}"
@@ -160,29 +163,29 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   notes = list(record_before.notes)
   if changes:
     notes.append(
-      f"{setup.label}: from round {record_before.round + 1} on with"
+      f"{subject.label}: from round {record_before.round + 1} on with"
       f" {', '.join(changes)}; an uninterrupted run may differ by rounding."
     )
   for text in (
-    f"{setup.label}: resumes after round {record_before.round}",
+    f"{subject.label}: resumes after round {record_before.round}",
     *notes,
   ):
     say(text)
   record = dataclasses.replace(
-    record_before, places=setup.places, conditions=conditions, notes=notes
+    record_before, places=subject.widths, conditions=conditions, notes=notes
   )
   return state, record, log
 
 
-def conditions_of(setup: TrainingSetup) -> dict[str, str]:
+def conditions_of(subject: Subject) -> dict[str, str]:
   """Returns what the bits of a run's results depend on beside its config."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
   return {
     "python": platform.python_version(),
     **libraries,
     "devices (kind)": target.current().kind,
-    "devices (number)": str(setup.fleet.devices),
-    "devices (chunks)": str([cohort.chunk for cohort in setup.fleet.cohorts]),
+    "devices (number)": str(subject.fleet.devices),
+    "devices (chunks)": str([cohort.chunk for cohort in subject.fleet.cohorts]),
   }
 
 
@@ -212,33 +215,31 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
   """
   from splitjax.reports.figures import attempt, maps  # imports matplotlib
 
-  setup = method.setup
-  (shard,) = setup.shards
+  subject = method.subject
+  (shard,) = subject.shards
 
   def answers(order: np.ndarray) -> np.ndarray:
     served = shard._replace(service_order=jnp.asarray(order))
     after, _ = method.round(jax.tree.map(jnp.copy, state), (served,))
-    (outputs,) = method.evaluate(after, setup.method.rows[:1])
+    (outputs,) = method.evaluate(after, subject.method.rows[:1])
     return np.asarray(outputs.test.server)
 
   order = np.asarray(shard.service_order)
-  arrays = forgetting.within_round(
-    setup.subject, order, int(state.round), answers
-  )
+  arrays = forgetting.within_round(subject, order, int(state.round), answers)
   files.write(
-    workdir / f"inside_{setup.key}.npz",
+    workdir / f"inside_{subject.key}.npz",
     lambda file: np.savez_compressed(file, allow_pickle=False, **arrays),
   )
   attempt(
-    workdir / f"inside_{setup.key}.png",
+    workdir / f"inside_{subject.key}.png",
     lambda: forgetting.picture_within(arrays, maps),
   )
 
 
-def work_of(setup: TrainingSetup, record: Record) -> RoundWork | None:
+def work_of(subject: Subject, record: Record) -> RoundWork | None:
   """Returns each client's work in a whole round; None, noted, if unknown."""
   try:
-    return cost.whole_round(setup.subject)
+    return cost.whole_round(subject)
   except UserError as error:
     note = f"Cost is not modelled. {error}"
     record.notes.extend({note}.difference(record.notes))
@@ -246,7 +247,7 @@ def work_of(setup: TrainingSetup, record: Record) -> RoundWork | None:
 
 
 def describe_round(
-  setup: TrainingSetup,
+  subject: Subject,
   work: RoundWork | None,
   number: int,
   metrics: Metrics,
@@ -255,19 +256,19 @@ def describe_round(
   """Makes the line of a round, which took so many seconds."""
   spent = None
   if work is not None:
-    spent = cost.of_metrics(setup.subject, work, metrics)
-  line = history.log_line(setup.key, number, metrics, seconds, spent)
+    spent = cost.of_metrics(subject, work, metrics)
+  line = history.log_line(subject.key, number, metrics, seconds, spent)
   return files.plain(line)
 
 
-def noted(record: Record, line: Line, setup: TrainingSetup) -> Record:
+def noted(record: Record, line: Line, subject: Subject) -> Record:
   """Returns the record after a round; the first masked client is noted.
 
   Raises UserError if clients were masked and on_nan is "stop".
   """
-  config = setup.task.config
-  names = setup.task.network.names
-  note = history.check_masked(setup.label, line, config.on_nan, names)
+  config = subject.task.config
+  names = subject.task.network.names
+  note = history.check_masked(subject.label, line, config.on_nan, names)
   if note and not record.masked:
     record.notes.append(note)
     say(note)
@@ -281,7 +282,7 @@ def evaluated(
 ) -> list[Scores]:
   """Scores the rows that are due after a round, and adds this to its line."""
   config = method.task.config
-  rows = method.setup.method.rows
+  rows = method.subject.method.rows
   due = history.due(config, rows, line["round"])
   if due is None:
     return []
@@ -306,7 +307,7 @@ def evaluate(
   start = time.monotonic()
   outputs = method.evaluate(state, rows, samples)
   judged = [
-    scores.score(method.setup.subject, row, answers)
+    scores.score(method.subject, row, answers)
     for row, answers in zip(rows, outputs, strict=True)
   ]
   record.seconds["evaluate"] += time.monotonic() - start
@@ -349,21 +350,21 @@ def finish(
 ) -> None:
   """Measures a trained method and writes its numbers."""
   machine.wait_for_all("logged")  # process 0 has written all lines
-  setup = method.setup
+  subject = method.subject
   config = method.task.config
-  rows = setup.method.rows
-  count = setup.fleet.num_clients
+  rows = subject.method.rows
+  count = subject.fleet.num_clients
   past = history.read_history(log, count, config, rows)
-  end = end_of(setup, judged, state, personal, *past)
+  end = end_of(subject, judged, state, personal, *past)
   finding, arrays = measurements.measure(end)
   lines = list(finding.numbers)
-  for row in setup.labels:
+  for row in subject.labels:
     for activity, seconds in record.seconds.items():
       lines.append(Number("seconds", seconds, row, part=activity))
   about = dataclasses.replace(
-    about_end(setup, end, finding.notes),
+    about_end(subject, end, finding.notes),
     rounds=config.rounds,
-    notes=[*notes_on(setup, end, record)],
+    notes=[*notes_on(subject, end, record)],
     hardware=console.hardware(),
   )
   if machine.is_first_process():
@@ -371,17 +372,17 @@ def finish(
     arrays = {**arrays, "exits.npz": exits(method.task, end)}
     write_results(method_dir, about, table, arrays)
   spent = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
-  say(f"{setup.label}: {record.round} rounds done ({spent})")
+  say(f"{subject.label}: {record.round} rounds done ({spent})")
 
 
-def about_end(setup: TrainingSetup, end: End, notes: Sequence[str]) -> About:
+def about_end(subject: Subject, end: End, notes: Sequence[str]) -> About:
   """Returns what an evaluation decides of about.json.
 
   `notes` are those of the measurements.
   """
-  task = setup.task
+  task = subject.task
   at_end = end.scores[-1]
-  name = task.config.methods[setup.key].name
+  name = task.config.methods[subject.key].name
   limits = None
   if at_end.swept is not None:
     limits = dict(zip(at_end.sets.names, at_end.chosen.threshold, strict=True))
@@ -392,21 +393,21 @@ def about_end(setup: TrainingSetup, end: End, notes: Sequence[str]) -> About:
   )
 
 
-def notes_on(setup: TrainingSetup, end: End, record: Record) -> Iterator[str]:
+def notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:
   """Yields sentences on the training for a reader of the report."""
-  task = setup.task
-  label = setup.label
+  task = subject.task
+  label = subject.label
   lines = end.lines
   yield from summary.origin(task)
-  if setup.method.cuts(setup.fleet) is not None:
+  if subject.method.cuts(subject.fleet) is not None:
     yield CUTS.format(label)
   yield from record.notes
   masked = [(line["round"], line["masked"]) for line in lines if line["masked"]]
   if masked:
     yield history.summarise_masked(label, masked, task.network.names)
-  for row in setup.labels:
+  for row in subject.labels:
     if history.waited(lines, row):
-      yield WAITED.format(label + row.removeprefix(setup.key))
+      yield WAITED.format(label + row.removeprefix(subject.key))
   chosen = task.config.eval
   if chosen.samples is not None and chosen.every < task.config.rounds:
     yield PARTS.format(chosen.samples)

@@ -20,11 +20,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "orders": ["ORDERS"],
     "resources": [
       "Devices",
-      "HEADER",
       "Profiles",
       "Rates",
       "draw_profiles",
-      "read_profiles",
     ],
   },
 )

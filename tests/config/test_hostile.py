@@ -13,14 +13,12 @@ from splitjax import (
   config,
   data,
   experiment,
-  fleet,
   models,
 )
 from splitjax.reports import numbers
 
 READERS = (
   lambda path: data.load(f"npz:{path}"),
-  lambda path: fleet.read_profiles(path, 3),
   lambda path: models.load(str(path), "weights"),
   lambda path: experiment.read_grid(path.parent),
   lambda path: numbers.read(path),

@@ -104,6 +104,6 @@ def test_a_run_on_the_whole_test_split(tmp_path):
   order = shares.columns.astype(int)
   assert share[order] @ shares.iloc[-1] == pytest.approx(accuracy[-1])
   places = selected(results, "position", **{"class": True})
-  setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "hydra")
-  want = evaluation.positions(setup.subject)
+  subject = experiment.make_subject(experiment.build(tiny.resolved(c)), "hydra")
+  want = evaluation.positions(subject)
   assert [want[x] for x in places["class"]] == places.value.tolist()

@@ -84,8 +84,8 @@ def test_the_report_shows_every_rule(ran):
 @pytest.mark.slow
 def test_no_test_label_is_used():
   task = experiment.build(tiny.resolved(draft()))
-  setup = experiment.make_setup(task, "own")
-  state = Programs(setup).begin()
+  subject = experiment.make_subject(task, "own")
+  state = Programs(subject).begin()
   rng = np.random.default_rng(0)
   sets = task.test_sets
   # Other images, other labels, and other labels of the clients' samples.
@@ -95,11 +95,11 @@ def test_no_test_label_is_used():
     data=task.data._replace(test_label=rng.permutation(task.data.test_label)),
   )
   limits, accuracy = [], []
-  for each in (setup, setup._replace(task=garbled)):
+  for each in (subject, subject._replace(task=garbled)):
     outputs = Programs(each).evaluate(state)
-    limits += [evaluation.limits_of(each.subject, x) for x in outputs]
+    limits += [evaluation.limits_of(each, x) for x in outputs]
     row = each.method.rows[0]
-    scores = evaluation.scores.score(each.subject, row, outputs[0])
+    scores = evaluation.scores.score(each, row, outputs[0])
     accuracy.append(scores.chosen.accuracy)
   for before, after in zip(limits[:2], limits[2:], strict=True):
     np.testing.assert_array_equal(before["calibrated"], after["calibrated"])
@@ -115,8 +115,8 @@ def test_held_out_samples_are_not_trained_on():
     experiment.build(other(config, holdout=0.0, threshold_rule="oracle")),
   )
   assert whole.held is None and whole.aside is None
-  setup = experiment.make_setup(task, "own")
-  for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
+  subject = experiment.make_subject(task, "own")
+  for cohort, shard in zip(subject.fleet.cohorts, subject.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
       learnt = set(np.asarray(rows)[: int(size)].tolist())
       back = set(task.held.rows[n, task.held.real[n]].tolist())
@@ -223,8 +223,8 @@ def test_held_out_samples_are_a_share_of_each_clients():
 def end_of(spoilt=(), idle=()):
   """The end of a run: of clients some have spoilt networks, some were idle."""
   task = experiment.build(tiny.resolved(own="fedper"))
-  setup = experiment.make_setup(task, "own")
-  programs = Programs(setup)
+  subject = experiment.make_subject(task, "own")
+  programs = Programs(subject)
   state = programs.begin()
 
   def spoil(x):
@@ -232,8 +232,7 @@ def end_of(spoilt=(), idle=()):
     return jnp.where(rows.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
 
   state = state._replace(clients=jax.tree.map(spoil, state.clients))
-  outputs = zip(setup.method.rows, programs.evaluate(state), strict=True)
-  subject = setup.subject
+  outputs = zip(subject.method.rows, programs.evaluate(state), strict=True)
   took_part = ~np.isin(np.arange(6), idle)
   return End(
     subject=subject,

@@ -62,16 +62,9 @@ def again_on(workdir, config, **fields):
   )
 
 
-def test_devices_of_a_file_are_kept(tmp_path):
-  path = tmp_path / "devices.csv"
-  lines = [f"{n},{2 + 4 * n},{20 * n + 20},10,10" for n in range(6)]
-  head = "client,memory,latency,compute,bandwidth"
-  path.write_text("\n".join([head, *lines]))
-  task = experiment.build(config(profiles=str(path)))
-  path.unlink()
-  again = experiment.build(
-    experiment.from_scratch(task.config), task.facts["devices"]
-  )
+def test_devices_of_an_earlier_run_are_kept():
+  task = experiment.build(config())
+  again = experiment.build(config(memory=(1.0, 2.0)), task.facts["devices"])
   assert depths(again) == depths(task)
   assert again.network.fleet.hardware == task.network.fleet.hardware
 
@@ -81,11 +74,11 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   draft = tiny.tiny(dfl="dfl", splitfed="splitfed_v1")
   draft.backbone.depths = (2,)
   task = experiment.build(tiny.resolved(draft))
-  dfl, split = (experiment.make_setup(task, key) for key in task.config.methods)
-  got = evaluation.whole_round(dfl.subject)
-  for mine, want in zip(
-    got, evaluation.whole_round(split.subject), strict=True
-  ):
+  dfl, split = (
+    experiment.make_subject(task, key) for key in task.config.methods
+  )
+  got = evaluation.whole_round(dfl)
+  for mine, want in zip(got, evaluation.whole_round(split), strict=True):
     np.testing.assert_allclose(mine, want)
   assert (got.server > 0).all()
 

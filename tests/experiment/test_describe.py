@@ -47,8 +47,8 @@ def test_traffic_by_hand_and_as_a_round_tells(facts):
   assert wire["up/prefix"] == 3 * 4 * (4710 + 4752)
   assert facts["methods"]["local"]["wire"] == {}
   task = experiment.build(tiny.resolved(splitgp="splitgp"))
-  setup = experiment.make_setup(task, "splitgp")
-  programs = Programs(setup)
+  subject = experiment.make_subject(task, "splitgp")
+  programs = Programs(subject)
   assert programs.round(programs.begin())[1].wire == wire
 
 

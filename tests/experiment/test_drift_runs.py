@@ -49,13 +49,12 @@ def test_every_corruption_and_severity_is_a_test_set():
   np.testing.assert_array_equal(task.data.train_image, plain.train_image)
 
 
-def test_a_run_is_known_by_its_images_and_shares_equal_ones():
-  built = experiment.Tasks()
-  plain = built.of(config("global", ()))
+def test_a_run_is_known_by_its_images():
+  plain = experiment.build(config("global", ()))
   digests, pools = {plain.facts["digest"]}, [plain.pool]
   cases = ("global", 0, ()), ("global", 1, ()), ("by_domain", 0, "pixelate")
   for shift, seed, tested in cases:
-    task = built.of(config(shift, tested=tested, seed=seed))
+    task = experiment.build(config(shift, tested=tested, seed=seed))
     # Statistics are those of the images before they were changed.
     for fact in ("mean", "std"):
       assert task.facts[fact] == plain.facts[fact]
@@ -67,15 +66,6 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
   # Domains of the test split do not make other training images.
   assert len(digests) == 3
   assert [len(pool) for pool in pools] == [50, 150, 150, 50 * 8]
-  again = built.of(config(tested="pixelate", rounds=7))
-  assert again.pool is pools[-1] and again.image is task.image
-
-
-def test_runs_that_differ_in_a_label_are_two():
-  built = experiment.Tasks()
-  for label in ("A", "B"):
-    made = config(methods__own__label=label)
-    assert built.of(made).config.methods["own"].label == label
 
 
 def test_domains_that_no_test_set_shows_are_refused():

@@ -24,20 +24,20 @@ def built(name, samples=None, shift="id_ood"):
       PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
     )
   task = experiment.build(tiny.resolved(c))
-  setup = experiment.make_setup(task, "own")
-  state = Programs(setup).begin()
-  return setup, state
+  subject = experiment.make_subject(task, "own")
+  state = Programs(subject).begin()
+  return subject, state
 
 
 def trained(name, samples=None, shift="id_ood"):
   """The same after a round."""
-  setup, state = built(name, samples, shift)
-  state, _ = Programs(setup).round(state)
-  return setup, state
+  subject, state = built(name, samples, shift)
+  state, _ = Programs(subject).round(state)
+  return subject, state
 
 
-def evaluated(setup, state, samples=None):
-  (row,) = Programs(setup).evaluate(state, samples=samples)
+def evaluated(subject, state, samples=None):
+  (row,) = Programs(subject).evaluate(state, samples=samples)
   return row.test
 
 
@@ -50,23 +50,23 @@ def assert_equal(one, two):
 def unlike(monkeypatch):
   """Makes an evaluation that takes no clients to be alike."""
 
-  def evaluate(setup, state):
+  def evaluate(subject, state):
     with monkeypatch.context() as patch:
       patch.setattr(evaluation, "alike", lambda method, depth: False)
-      return evaluated(setup, state)
+      return evaluated(subject, state)
 
   return evaluate
 
 
 def test_clients_that_are_alike_share_the_split(unlike):
-  setup, state = trained("splitfed_v1", shift="global")
-  seen = experiment.show(setup, None, personal=False)
-  apart = experiment.show(setup, None, personal=True)
+  subject, state = trained("splitfed_v1", shift="global")
+  seen = experiment.show(subject, None, personal=False)
+  apart = experiment.show(subject, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
   assert seen.chunks.sum() == 6 < apart.chunks.sum()
-  real = setup.task.test_sets.rows >= 0
-  one = evaluated(setup, state)
-  two = unlike(setup, state)
+  real = subject.task.test_sets.rows >= 0
+  one = evaluated(subject, state)
+  two = unlike(subject, state)
   np.testing.assert_array_equal(one.server[real], two.server[real])
   # The exits of SplitFed's clients do not answer, and may differ.
   assert np.isnan(one.entropy).all() and (one.client == -1).all()
@@ -74,20 +74,20 @@ def test_clients_that_are_alike_share_the_split(unlike):
 
 @pytest.mark.slow
 def test_exits_of_clients_that_are_alike_are_those_of_each(unlike):
-  setup, state = trained("fedavg")
-  real = setup.task.test_sets.rows >= 0
-  assert experiment.show(setup, None, personal=False).sharing
-  one = evaluated(setup, state)
-  two = unlike(setup, state)
+  subject, state = trained("fedavg")
+  real = subject.task.test_sets.rows >= 0
+  assert experiment.show(subject, None, personal=False).sharing
+  one = evaluated(subject, state)
+  two = unlike(subject, state)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 
 def test_what_clients_see_is_no_program_of_its_own():
-  setup, state = built("multi_exit")
+  subject, state = built("multi_exit")
   for samples, sharing in ((None, True), (1, False)):
-    seen = experiment.show(setup, samples, personal=False)
+    seen = experiment.show(subject, samples, personal=False)
     assert bool(seen.sharing) == sharing
-  programs = Programs(setup)
+  programs = Programs(subject)
   for samples in (None, 1):
     programs.evaluate(state, samples=samples)
   assert len(programs.compiled()) == 1
@@ -97,23 +97,23 @@ def test_what_clients_see_is_no_program_of_its_own():
   ("name", "samples"), [("splitgp", 7), *slow(("fedavg", 999))]
 )
 def test_a_part_is_the_first_of_all(name, samples):
-  setup, state = trained(name, samples)
-  whole = evaluated(setup, state)
-  part = evaluated(setup, state, samples)
+  subject, state = trained(name, samples)
+  whole = evaluated(subject, state)
+  part = evaluated(subject, state, samples)
   size = min(samples, whole.entropy.shape[1])
   assert part.entropy.shape == (6, size)
-  real = setup.task.test_sets.rows[:, :size] >= 0
+  real = subject.task.test_sets.rows[:, :size] >= 0
   whole = jax.tree.map(lambda x: x[:, :size], whole)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (part, whole)))
 
 
 def test_only_chunks_with_samples_are_computed():
-  setup, _ = built("splitgp", shift="local")
-  sizes = (setup.task.test_sets.rows >= 0).sum(axis=1)
+  subject, _ = built("splitgp", shift="local")
+  sizes = (subject.task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = experiment.show(setup, None, personal=False).chunks
-  np.testing.assert_array_equal(most, -(-sizes // setup.task.shown.shape[-1]))
-  part = experiment.show(setup, 1, personal=False).chunks
+  most = experiment.show(subject, None, personal=False).chunks
+  np.testing.assert_array_equal(most, -(-sizes // subject.task.shown.shape[-1]))
+  part = experiment.show(subject, 1, personal=False).chunks
   np.testing.assert_array_equal(part, np.ones(6))
 
 

@@ -28,27 +28,27 @@ def test_what_no_message_of_a_run_can_have_is_refused():
 def releases(name, served, **changes):
   """What a run with these log lines has sent of each message with noise."""
   changes = {**NOISY, "privacy__delta": 1e-5, **changes}
-  setup = experiment.make_setup(
+  subject = experiment.make_subject(
     experiment.build(config(name, **changes)), "own"
   )
   lines = [
     {"clients": {"number": range(len(steps)), "steps": steps}}
     for steps in served
   ]
-  rows = setup.method.rows
+  rows = subject.method.rows
   whole = experiment.read_history(
-    lines, len(served[0]), setup.task.config, rows
+    lines, len(served[0]), subject.task.config, rows
   )
-  end = experiment.end_of(setup, (), None, (), *whole)
-  return setup, evaluation.releases(end)
+  end = experiment.end_of(subject, (), None, (), *whole)
+  return subject, evaluation.releases(end)
 
 
 def test_releases_of_splitgp_by_hand():
   # 20 samples in batches of 10, three epochs: six steps a round. The second
   # client missed a round, the third had the server for two steps in all.
   served = [[6, 6, 1, 0, 6, 6], [6, 0, 1, 0, 6, 6]]
-  setup, sent = releases("splitgp", served, local_epochs=3)
-  assert list(setup.sizes) == [20] * 6
+  subject, sent = releases("splitgp", served, local_epochs=3)
+  assert list(subject.sizes) == [20] * 6
   assert sent.keys() == {"up/features", "down/feature_gradient"}
   for name, noise in (("up/features", 0.5), ("down/feature_gradient", 0.25)):
     times = [release.times for release in sent[name]]

@@ -132,11 +132,13 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
 def test_methods_take_other_inputs(method, kind, tmp_path):
   """Traced, not compiled: the state keeps its form."""
   c = config(tmp_path, kind, method)
-  setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
-  state = Programs(setup).begin()
+  subject = experiment.make_subject(experiment.build(tiny.resolved(c)), "own")
+  state = Programs(subject).begin()
   after, told = jax.eval_shape(
-    lambda *given: run_round(*given, layout=setup.layout, plans=setup.plans),
-    *(setup.method, state, setup.shards),
+    lambda *given: run_round(
+      *given, layout=subject.layout, plans=subject.plans
+    ),
+    *(subject.method, state, subject.shards),
   )
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
@@ -176,13 +178,13 @@ def jitter(x, key):
 def test_an_augmentation_of_ones_own_takes_a_series(tmp_path, monkeypatch):
   monkeypatch.setitem(AUGMENTATIONS, "jitter", jitter)
   c = config(tmp_path, "series", data__augment="jitter")
-  setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
-  shard = jax.tree.map(lambda x: x[0], setup.shards[0][2:])
-  samples = Samples(Shard(*setup.shards[0][:2], *shard), setup.plans[0])
+  subject = experiment.make_subject(experiment.build(tiny.resolved(c)), "own")
+  shard = jax.tree.map(lambda x: x[0], subject.shards[0][2:])
+  samples = Samples(Shard(*subject.shards[0][:2], *shard), subject.plans[0])
   rows, real = np.arange(4), np.ones(4, bool)
   plain = samples.batch(rows, real).image
   moved = samples.batch(rows, real, jax.random.key(0)).image - plain
-  std = np.array(setup.plans[0].std)
+  std = np.array(subject.plans[0].std)
   each = np.asarray(moved) * std
   assert np.abs(each).max() > 0.5
   np.testing.assert_allclose(

@@ -25,7 +25,7 @@ def none_kept():
 def programs_of(config, key="own"):
   """The round of a method of a config, and what its evaluation needs."""
   task = experiment.build(config)
-  return Programs(experiment.make_setup(task, key)).compile().compiled()
+  return Programs(experiment.make_subject(task, key)).compile().compiled()
 
 
 def config(name="splitgp", *, options=(), **changes):
@@ -63,7 +63,7 @@ def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
   def trained(rule):
     monkeypatch.setitem(splitjax.OPTIMIZERS, "mine", rule)
     method = Programs(
-      experiment.make_setup(
+      experiment.make_subject(
         experiment.build(config(optimizer__name="mine")), "own"
       )
     )
@@ -97,10 +97,10 @@ def test_programs_for_other_shapes():
   widths = set()
   for c.seed in (0, 5):
     task = experiment.build(tiny.resolved(c))
-    setup = experiment.make_setup(task, "own")
-    widths.add(setup.shards[0].rows.shape)
-    state = Programs(setup).begin()
-    Programs(setup).evaluate(state)
+    subject = experiment.make_subject(task, "own")
+    widths.add(subject.shards[0].rows.shape)
+    state = Programs(subject).begin()
+    Programs(subject).evaluate(state)
   assert len(widths) == 2
 
 
@@ -119,12 +119,12 @@ def test_a_method_registered_anew_is_another(monkeypatch):
 
 def test_no_data_are_kept_alive(none_kept):
   task = experiment.build(config("local"))
-  setup = experiment.make_setup(task, "own")
-  state = Programs(setup).begin()
-  Programs(setup).round(state)
-  leaves = [task.image, setup.shards[0].rows, state.server.net]
+  subject = experiment.make_subject(task, "own")
+  state = Programs(subject).begin()
+  Programs(subject).round(state)
+  leaves = [task.image, subject.shards[0].rows, state.server.net]
   alive = [weakref.ref(leaf) for leaf in jax.tree.leaves(leaves)]
-  del task, setup, state, leaves
+  del task, subject, state, leaves
   gc.collect()
   assert not any(leaf() is not None for leaf in alive)
 
@@ -165,29 +165,29 @@ def gpu():
 
 
 def side_by_side(chunk="auto"):
-  """A setup with so many of six clients at once."""
+  """A subject with so many of six clients at once."""
   c = tiny.tiny(own="local")
   c.system.devices, c.rounds = 1, 1
   c.system.clients_per_chunk = chunk
-  return experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
+  return experiment.make_subject(experiment.build(tiny.resolved(c)), "own")
 
 
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
-  assert experiment.clients_side_by_side(side_by_side()) == [1], "on a CPU"
+  assert experiment.clients_side_by_side(side_by_side()) == 1, "on a CPU"
   with gpu(10**12):
     programs = that_fit(side_by_side())
-    assert experiment.clients_side_by_side(programs.setup) == [6]
+    assert experiment.clients_side_by_side(programs.subject) == 6
   most = max(map(size_of, programs.compiled()))
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
     stated = that_fit(side_by_side(6))
-  assert experiment.clients_side_by_side(fewer.setup) == [3]
+  assert experiment.clients_side_by_side(fewer.subject) == 3
   assert fewer.task.config.system.clients_per_chunk == "auto"
   (told,) = capsys.readouterr().err.splitlines()
   assert told.startswith("own: compiled for 6 clients side by side, a prog")
   assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed.
-  assert experiment.clients_side_by_side(stated.setup) == [6]
+  assert experiment.clients_side_by_side(stated.subject) == 6
 
 
 def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
@@ -196,8 +196,8 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   asked = []
 
   def compile(self):
-    asked.append(experiment.clients_side_by_side(self.setup))
-    if asked[-1] == [1]:  # one client alone has no other choice
+    asked.append(experiment.clients_side_by_side(self.subject))
+    if asked[-1] == 1:  # one client alone has no other choice
       return self
     raise jax.errors.JaxRuntimeError(f"{said}: out of HBM")
 
@@ -205,8 +205,8 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
     made = that_fit(side_by_side())
-    assert experiment.clients_side_by_side(made.setup) == [1]
-    assert asked == [[6], [3], [1]]
+    assert experiment.clients_side_by_side(made.subject) == 1
+    assert asked == [6, 3, 1]
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
       that_fit(side_by_side())

@@ -41,14 +41,14 @@ def drawn(seed):
   task = experiment.build(
     config("harmony", seed=seed, participants_per_round=3)
   )
-  setup = experiment.make_setup(task, "own")
+  subject = experiment.make_subject(task, "own")
   full = experiment.fresh_network(task)
-  state = Programs(setup).begin(full)
+  state = Programs(subject).begin(full)
   key = jax.random.fold_in(state.key, 1)
-  shard = setup.shards[0]
+  shard = subject.shards[0]
   own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
-  numbers = [jnp.array(c.ids) for c in setup.fleet.cohorts]
-  sampled = round.sample(setup.layout, key, numbers)
+  numbers = [jnp.array(c.ids) for c in subject.fleet.cohorts]
+  sampled = round.sample(subject.layout, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),

@@ -86,22 +86,16 @@ def test_clients_of_the_data_keep_their_names(tmp_path):
     "test_client": np.array(["Oslo", "Bergen", "Molde", "Tromso"] * 10),
   }
   np.savez(tmp_path / "mine.npz", **held)
-  devices = tmp_path / "devices.csv"
-  devices.write_text(
-    "name,memory,latency,compute,bandwidth\nOslo,3,3,3,3\nMolde,2,2,2,2\n"
-    "Bergen,1,1,1,1\n"
-  )
   c = tiny.tiny(local="local")
   c.data.name, c.num_clients, c.seed = f"npz:{tmp_path}/mine.npz", 3, 5
   c.data.train_samples = c.data.test_samples = None
   c.data.partition = splitjax.spec(PARTITIONS, "natural")
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
-  c.fleet.profiles, c.tensorboard = str(devices), False
+  c.tensorboard = False
   names = ["Bergen", "Molde", "Oslo"]
   results = splitjax.run(tiny.resolved(c), run)
   told = experiment.describe_run(tiny.resolved(c))
   assert [client["name"] for client in told["clients"]] == names
-  assert told["devices"]["memory"] == [1, 2, 3]
   assert re.search(
     r"client +name .*\n +0 +Bergen .*\n", experiment.describe_text(told)
   )
@@ -129,8 +123,8 @@ def test_clients_of_the_data_keep_their_names(tmp_path):
 
   # The report, again without training, and by the evaluation.
   table = (run / "clients.csv").read_text().splitlines()
-  assert table[0].startswith("client,name,depth,training_samples,memory")
-  assert table[3].startswith("2,Oslo,") and ",20,3.0," in table[3]
+  assert table[0] == "client,name,depth,training_samples"
+  assert table[3].startswith("2,Oslo,") and table[3].endswith(",20")
   assert timeless(splitjax.report_again(run)) == timeless(results)
   again = splitjax.evaluate_again(run)
   for class_ in ("", True):
@@ -152,10 +146,12 @@ def test_classes_of_too_many_clients_have_no_lines(tmp_path, monkeypatch):
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     task = experiment.build(config(shift))
-    setup = experiment.make_setup(task, "splitgp")
+    subject = experiment.make_subject(task, "splitgp")
     # What the server learns from, too: all clients' training samples.
     everyone = set(np.concatenate(task.test_sets.parts).tolist())
-    for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
+    for cohort, shard in zip(
+      subject.fleet.cohorts, subject.shards, strict=True
+    ):
       for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
         learned = set(np.asarray(rows)[: int(size)].tolist())
         judged = task.test_sets.rows[n, task.test_sets.sets[0, n]].tolist()

@@ -8,7 +8,7 @@ import pytest
 from refusals import refused
 
 from splitjax import fleet, models
-from splitjax.fleet import HEADER, Devices, Profiles, Rates
+from splitjax.fleet import Devices, Profiles, Rates
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.models import cnn4, toy
 
@@ -35,49 +35,6 @@ def test_profiles_are_drawn_by_the_seed_within_their_ranges():
   assert fleet.draw_profiles(9, 3, RANGES).memory == one.memory[:9]
   with refused("fleet.memory"):
     fleet.draw_profiles(3, 0, RANGES._replace(memory=(4.0, 2.0)))
-
-
-def test_profiles_of_a_file(tmp_path):
-  path = tmp_path / "devices.csv"
-  head = ",".join(HEADER)
-  path.write_text(f"{head}\n1, 4, 0, 20, 30\n\n0,2.5,100,10,8\n")
-  assert fleet.read_profiles(path, 2) == Profiles(
-    (2.5, 4.0), (100.0, 0.0), (10.0, 20.0), (8.0, 30.0)
-  )
-
-
-def test_profiles_by_name(tmp_path):
-  path, names = tmp_path / "devices.csv", ["Bergen", "Oslo", "2"]
-  head = ",".join(HEADER).replace("client", "name")
-  path.write_text(f"{head}\nOslo,2,2,2,2\n2,3,3,3,3\nBergen,1,1,1,1\n")
-  found = fleet.read_profiles(path, 3, names)
-  assert found == Profiles(*[(1.0, 2.0, 3.0)] * 4)
-  path.write_text(f"{head}\nOslo,2,2,2,2\nOsl,3,3,3,3\n")
-  with refused("fleet.profiles"):
-    fleet.read_profiles(path, 3, names)
-  with refused("fleet.profiles"):
-    fleet.read_profiles(path, 3)
-
-
-@pytest.mark.parametrize(
-  "text",
-  [
-    "client,memory\n",
-    "HEAD\n0,1,1,1\n",
-    "HEAD\n2,1,1,1,1\n",
-    "HEAD\n0,1,1,1,1\n0,1,1,1,1\n",
-    "HEAD\n0,1,1,1,1\n",
-    "HEAD\n0,1,1,1,nan\n",
-    "HEAD\n" + "9" * 5000 + ",1,1,1,1\n",
-  ],
-)
-def test_a_bad_file_is_one_line(tmp_path, text):
-  path = tmp_path / "devices.csv"
-  path.write_text(text.replace("HEAD", ",".join(HEADER)))
-  with refused("fleet.profiles"):
-    fleet.read_profiles(path, 2)
-  with refused("fleet.profiles"):
-    fleet.read_profiles(tmp_path / "none.csv", 2)
 
 
 def test_supersfl_by_hand():

@@ -85,17 +85,17 @@ def test_the_partitions_groups_are_served_one_after_another():
     data__train_samples=400,
   )
   task = experiment.build(ran)
-  setup = experiment.make_setup(task, "only")
-  (shard,) = setup.shards
+  subject = experiment.make_subject(task, "only")
+  (shard,) = subject.shards
   turns = np.asarray(shard.service_order)[:, 0]
   served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
   group = np.arange(20) % 10
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(list(evaluation.positions(setup.subject).values()))
+  place = np.array(list(evaluation.positions(subject).values()))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert evaluation.queue(setup.subject).label.tolist() == group.tolist()
+  assert evaluation.queue(subject).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():

@@ -110,7 +110,9 @@ def test_the_work_of_local_steps_by_hand():
 
 def test_costs_and_batches_have_the_local_steps_of_the_config():
   draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
-  setup = experiment.make_setup(experiment.build(tiny.resolved(draft)), "own")
-  assert evaluation.whole_round(setup.subject).steps.tolist() == [7] * 6
-  (plan,) = setup.plans
-  assert (plan.epochs * -(-setup.sizes // plan.batch)).min() >= 7
+  subject = experiment.make_subject(
+    experiment.build(tiny.resolved(draft)), "own"
+  )
+  assert evaluation.whole_round(subject).steps.tolist() == [7] * 6
+  (plan,) = subject.plans
+  assert (plan.epochs * -(-subject.sizes // plan.batch)).min() >= 7

@@ -1,14 +1,13 @@
-"""Everything that the training of a Config's methods needs, built once.
+"""The task of a run, which its methods share, and one method in it.
 
-`build` makes the Task that the methods of a run share: data, clients, network,
-methods. `make_setup` adds what one method has of its own: its cohorts and their
-data on the devices. Errors in a configuration are raised here or earlier,
-before anything is compiled.
+`build` makes the Task of a config: data, clients, network, methods.
+`make_subject` adds what one method has of its own: its cohorts and their data
+on the devices. Errors in a configuration are raised here or earlier, before
+anything is compiled.
 """
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,20 +19,11 @@ from jax.sharding import Mesh
 
 from splitjax import target
 from splitjax.config.config import CHANNELS, Config, Noise, Rows
-from splitjax.data import (
-  PARTITIONS,
-  Dataset,
-  TestSets,
-  feed,
-  holdout,
-  load,
-  merged,
-)
+from splitjax.data import Dataset, TestSets, feed, holdout, load, merged
 from splitjax.data.partitions import VALIDATE, client_split, padded
 from splitjax.data.test_sets import Holdout
-from splitjax.engine import devices, faults, layout
+from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
-from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import FAULT
 from splitjax.evaluation import gate, metrics
@@ -53,21 +43,18 @@ from splitjax.experiment.network import (
 )
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Cohort, Fleet
-from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone, Pretrained, init
 from splitjax.reports import paper_numbers, tensorboard
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Net, Shard, State, UserError, naming
-from splitjax.wire import KINDS
 
 
 class Task(NamedTuple):
   """Everything that the methods of a run share.
 
-  Facts of the data (`client_data.facts`) may have "names" of the clients,
-  "devices" of the clients, if `fleet` sets profiles or an allocation other than
-  even, and "pretrained", the digest of pretrained weights.
+  Facts of the data (`client_data.facts`) may have "devices" of the clients, if
+  their allocation is not even, and "pretrained", the digest of weights.
   """
 
   config: Config
@@ -139,29 +126,37 @@ def build(
     loaded = merged(loaded)
   client_data.check_options(config, loaded)
   data, test_sets = client_data.deal(config, loaded, hardware)
-  network, facts = _network(config, loaded, test_sets, hardware)
-  methods = {
-    key: make_method(config, network.backbone, key) for key in config.methods
-  }
   metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+
+  facts = client_data.facts(config, loaded, test_sets)
+  if hardware is not None:
+    facts["devices"] = hardware
+  network = make_network(config, facts)
+  backbone = network.backbone
+  check_layers(config, backbone)
+  if config.fleet.allocation.name != "even":
+    facts.setdefault("devices", make_devices(config, backbone))
+  if isinstance(backbone.start, Pretrained):
+    facts["pretrained"] = backbone.start.digest
+  methods = {key: make_method(config, backbone, key) for key in config.methods}
   for key, method in methods.items():
     with naming(f"methods.{key}"):
       abstract_state(method, network)
-  _check_methods(config, network, methods)
+  _check_prices(config, network, methods)
+  for key, method in methods.items():
+    if one_server(method):
+      _check_one_server(config, backbone.cuts, key, method)
 
   # Data go to the devices once; all clients of one server train on the same.
   alone = any(map(one_server, methods.values()))
   mesh = devices.make_mesh(1 if alone else _devices(config, network))
   put = functools.partial(devices.put_on_devices, mesh)
   image = put(data.train_image)
-  pool = None
-  if test_sets.pool != "train":
-    pool = put(data.test_image)
-  holdout_rows = None
+  held = None
   aside = None
   if config.eval.calibrates:
-    holdout_rows = holdout(data.train_label, test_sets.validation, config.seed)
-    aside = gate.aside(image, holdout_rows, mesh)
+    held = holdout(data.train_label, test_sets.validation, config.seed)
+    aside = gate.aside(image, held, mesh)
     rows = chunked(aside.rows, config.eval.batch_size)
     aside = aside._replace(rows=put(rows))
   return Task(
@@ -174,38 +169,13 @@ def build(
     thresholds=config.eval.thresholds or gate.default_grid(data.classes),
     image=image,
     label=put(data.train_label),
-    pool=image if pool is None else pool,
+    pool=image if test_sets.pool == "train" else put(data.test_image),
     shown=put(chunked(test_sets.rows, config.eval.chunk)),
     mesh=mesh,
     faults=put(_faults(config)),
-    held=holdout_rows,
+    held=held,
     aside=aside,
   )
-
-
-def _network(
-  config: Config,
-  loaded: Dataset,
-  test_sets: TestSets,
-  hardware: dict[str, list] | None,
-) -> tuple[Network, dict[str, Any]]:
-  """Builds network and clients; returns them and all facts, see `Task`."""
-  facts = client_data.facts(config, loaded, test_sets)
-  partition = PARTITIONS[config.data.partition.name]
-  names = client_data.owner_names(loaded, partition, test_sets.parts)
-  if names:
-    facts["names"] = names
-  if hardware is not None:
-    facts["devices"] = hardware
-  network = make_network(config, facts)
-  check_layers(config, network.backbone)
-  custom = config.fleet.profiles or config.fleet.allocation.name != "even"
-  if custom and hardware is None:
-    facts["devices"] = make_devices(config, network.backbone, names)
-  start = network.backbone.start
-  if isinstance(start, Pretrained):
-    facts["pretrained"] = start.digest
-  return network, facts
 
 
 def _faults(config: Config) -> FaultTable:
@@ -216,57 +186,6 @@ def _faults(config: Config) -> FaultTable:
     config.rounds,
     config.seed,
   )
-
-
-class Tasks:
-  """Tasks of several configs: each is built once, and equal data are shared.
-
-  All cells of a sweep are built, and so checked, before the first one trains;
-  a cell's task is kept until it trains. Of a cell with several seeds it is that
-  of the first seed, whose facts the cell's folder records.
-  """
-
-  def __init__(self):
-    self._built = dict[str, Task]()
-    self._shared = dict[Any, Task]()
-
-  def of(self, config: Config) -> Task:
-    """Returns the task of a config; raises UserError like `build`."""
-    key = _text(config)
-    if key not in self._built:
-      task = build(config)
-      origin = task.data.name, task.test_sets.pool, task.mesh
-      identity = task.facts["digest"], *origin, *_domains(task)
-      shared = self._shared.setdefault(identity, task)
-      self._built[key] = task._replace(
-        data=shared.data,
-        image=shared.image,
-        label=shared.label,
-        pool=shared.pool,
-      )
-    return self._built[key]
-
-  def take(self, config: Config) -> Task:
-    """Returns the task of a config and removes it from the cache."""
-    task = self.of(config)
-    del self._built[_text(config)]
-    return task
-
-
-def _text(config: Config) -> str:
-  """Returns all of a config, labels included; they are part of its task."""
-  return json.dumps(config.to_dict())
-
-
-def _domains(task: Task) -> tuple[Any, ...]:
-  """Returns what decides how a task's images differ from those loaded."""
-  trained = task.config.data.domains
-  tested = task.config.eval.domains
-  if not trained and not tested:
-    return ()
-  # A training image is in the domain of the client that it is dealt to.
-  dealt = task.facts["partition"] if trained else ""
-  return trained, tested, dealt, task.config.seed
 
 
 def _devices(config: Config, network: Network) -> int | None:
@@ -297,30 +216,18 @@ def fresh_network(task: Task) -> Net:
   return net.start.into(_draw(dataclasses.replace(net, start="he"), key))
 
 
+# Optimising this program would take longer than it saves.
 @functools.partial(
   jax.jit,
   static_argnums=0,
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: Backbone, key: Array) -> Net:
-  """Draws a network's parameters in a program compiled without optimisation.
-
-  Optimising the program would take longer than it saves.
-  """
+  """Draws a network's parameters."""
   return init(net, key)
 
 
 # Checks.
-
-
-def _check_methods(
-  config: Config, network: Network, methods: Mapping[str, Method]
-) -> None:
-  """Raises UserError where methods and config contradict each other."""
-  _check_prices(config, network, methods)
-  for key, method in methods.items():
-    if one_server(method):
-      _check_one_server(config, network.backbone.cuts, key, method)
 
 
 def _check_prices(
@@ -328,19 +235,16 @@ def _check_prices(
 ) -> None:
   """Raises UserError if a message with a form or noise is only priced.
 
-  A method may count a message's bytes without sending it (`wire.record`). The
-  ledger would then have the bytes of a form that rounds nothing.
+  Where clients simulate a cut (`Method.cuts`), the messages across it are
+  counted and not sent: the ledger would have the bytes of a form that rounds
+  nothing.
   """
   for kind in CHANNELS:
     form = getattr(config.wire, kind)
     noise = getattr(config.privacy, kind)
-    if (form, noise) == (Rows(), Noise()):
-      continue
-    names = {name for name, channel in KINDS.items() if channel == kind}
     for key, method in methods.items():
-      fleet = own_fleet(method, network)
-      sent = tracing.of_steps(method, layout.of(fleet))
-      if names & sent.priced and not names & set().union(*sent.counts):
+      priced = method.cuts(network.fleet) is not None
+      if priced and (form, noise) != (Rows(), Noise()):
         raise UserError(
           f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"
           f" {kind}, because its clients train the whole network"
@@ -351,6 +255,7 @@ def _check_prices(
 def _check_one_server(
   config: Config, cuts: tuple[int, ...], key: str, method: Method
 ) -> None:
+  """Raises UserError for what one server of all clients cannot do."""
   name = config.methods[key].name
   if len(cuts) > 1:
     raise UserError(
@@ -372,96 +277,24 @@ def _check_one_server(
 # One method.
 
 
-class TrainingSetup(NamedTuple):
-  """All that the training of one method in a task needs, built once."""
-
-  task: Task  #: all that the methods of the run share
-  key: str  #: the method's key in the config
-  method: Method
-  fleet: Fleet  #: its clients (`own_fleet`), divided among the devices
-  plans: tuple[feed.BatchPlan, ...]  #: each cohort's batch schedule
-  shards: tuple[Shard, ...]  #: each cohort's data
-  sizes: np.ndarray  #: [N] int, training samples of each client, on the host
-  batch: int  #: the clients' batch size; a small cohort's may be less
-
-  @property
-  def label(self) -> str:
-    """The method's name in what a user reads."""
-    return self.task.config.methods[self.key].label or self.key
-
-  @property
-  def labels(self) -> list[str]:
-    """The names of the method's result rows in stored numbers.
-
-    They begin with the method's key. Reports show its label instead, which may
-    be corrected after the training.
-    """
-    return [self.key + row.suffix for row in self.method.rows]
-
-  @property
-  def layout(self) -> Layout:
-    """The cohorts, as a compiled round knows them."""
-    return layout.of(self.fleet)
-
-  @property
-  def in_turn(self) -> bool:
-    """Whether one server serves the clients one after another."""
-    return self.method.topology in IN_TURN
-
-  @property
-  def backbone(self) -> Backbone:
-    """The network."""
-    return self.task.network.backbone
-
-  @property
-  def subject(self) -> Subject:
-    """What measurements know of the method."""
-    task = self.task
-    return Subject(
-      config=task.config,
-      key=self.key,
-      labels=self.labels,
-      method=self.method,
-      backbone=self.backbone,
-      fleet=self.fleet,
-      layout=self.layout,
-      plans=self.plans,
-      sizes=self.sizes,
-      batch=self.batch,
-      counts=task.class_counts,
-      clients=task.client_names,
-      classes=task.class_names,
-      test_sets=task.test_sets,
-      holdout=task.held,
-      thresholds=task.thresholds,
-      pool=task.pool,
-      mesh=task.mesh,
-    )
-
-  @property
-  def places(self) -> list[int]:
-    """The numbers of clients in the cohorts, padding included."""
-    return [len(cohort.numbers) for cohort in self.fleet.cohorts]
-
-
-def make_setup(task: Task, key: str) -> TrainingSetup:
-  """Makes the setup of the method `key` in a task, with its data in place."""
+def make_subject(task: Task, key: str) -> Subject:
+  """Makes the subject of the method `key` in a task, its data in place."""
   # The clients' rows, and how each cohort walks through them.
   config = task.config
   network = task.network
   method = task.methods[key]
-  fleet = own_fleet(method, network)
   batch = method.batch_size(config.num_clients, config.batch_size)
+  steps = config.local_steps
+  groups = task.test_sets.groups
   parts: Sequence[np.ndarray] = task.test_sets.parts
-  holdout_rows: Sequence[np.ndarray] | None = None
+  validation: Sequence[np.ndarray] = ()
   if method.validates:
     share = method.validates
-    seed = config.seed
-    parts, holdout_rows = client_split(
-      parts, seed, (1 - share, share), stream=VALIDATE
+    parts, validation = client_split(
+      parts, config.seed, (1 - share, share), stream=VALIDATE
     )
   sizes = np.array([len(part) for part in parts])
-  steps = config.local_steps
+  fleet = _divide(task, method)
   plans = tuple(
     feed.plan(
       sizes[list(cohort.ids)].tolist(),
@@ -474,101 +307,67 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     )
     for cohort in fleet.cohorts
   )
-  # Divide clients among devices; then make shards with the order of service.
-  fleet = _divide(task, method, fleet, len(plans))
 
   def data_of(cohort: Cohort, plan: feed.BatchPlan) -> Shard:
+    numbers = np.array(cohort.numbers)
+    shard = feed.shards(
+      task.image,
+      task.data.train_label,
+      [parts[number] for number in numbers],
+      task.data.classes,
+      cohort.numbers,
+    )
+    if method.validates:
+      held_out = jnp.asarray(padded(validation)[numbers])
+      shard = shard._replace(validation=held_out)
+    if groups is not None:
+      shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
     shard = orders.with_service_order(
       method,
-      _shard(task, cohort, parts, holdout_rows),
+      shard,
       plan,
       fleet,
       order=config.order.name,
       turn=config.order.batches,
       rounds=config.rounds,
       seed=config.seed,
-      groups=task.test_sets.groups,
+      groups=groups,
     )
     rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
     return Shard(task.image, task.label, *rows)
 
-  shards = tuple(map(data_of, fleet.cohorts, plans))
-  return TrainingSetup(
+  return Subject(
     task=task,
     key=key,
     method=method,
     fleet=fleet,
     plans=plans,
-    shards=shards,
+    shards=tuple(map(data_of, fleet.cohorts, plans)),
     sizes=sizes,
     batch=batch,
   )
 
 
-def _divide(task: Task, method: Method, fleet: Fleet, cohorts: int) -> Fleet:
+def _divide(task: Task, method: Method) -> Fleet:
   """Divides clients among devices, and each device's clients into chunks.
 
   Chunks have system.clients_per_chunk clients. With "auto" they have one on a
   CPU, because one client keeps the cores busy and its arrays stay in the cache,
   and all clients on other devices.
   """
+  fleet = own_fleet(method, task.network)
   chunk = task.config.system.clients_per_chunk
   size = None if chunk == "auto" else int(chunk)
   if chunk == "auto" and target.current().platform == "cpu":
     size = 1
   if one_server(method):  # one server takes one chunk
     size = None
-  return fleets.divide(fleet, devices.size(task.mesh), [size] * cohorts)
-
-
-def _shard(
-  task: Task,
-  cohort: Cohort,
-  parts: Sequence[np.ndarray],
-  holdout_rows: Sequence[np.ndarray] | None,
-) -> Shard:
-  """Makes a cohort's Shard, not yet divided among the devices.
-
-  `parts` has the training rows of all clients, and `holdout_rows` their
-  validation rows or None.
-  """
-  shard = feed.shards(
-    task.image,
-    task.data.train_label,
-    [parts[i] for i in cohort.numbers],
-    task.data.classes,
-    cohort.numbers,
-  )
-  numbers = np.array(cohort.numbers)
-  groups = task.test_sets.groups
-  if holdout_rows is not None:
-    shard = shard._replace(
-      validation=jnp.asarray(padded(holdout_rows)[numbers])
-    )
-  if groups is not None:
-    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
-  return shard
-
-
-def clients_side_by_side(setup: TrainingSetup) -> list[int]:
-  """Returns how many clients of each cohort a device trains at a time."""
-  if setup.in_turn:
-    return [1]
-  cohorts = setup.fleet.cohorts
-  slots = fleets.slots(setup.fleet)
-  return [
-    cohort.chunk or -(-count // setup.fleet.devices)
-    for cohort, count in zip(cohorts, slots, strict=True)
-  ]
-
-
-def server_bytes(setup: TrainingSetup) -> int:
-  """Returns the bytes of the server's parameters, see `tracing.at_server`."""
-  return tracing.at_server(setup.method, setup.layout, setup.plans[0])
+  chunks = [size] * len(fleet.cohorts)
+  return fleets.divide(fleet, devices.size(task.mesh), chunks)
 
 
 def end_of(
-  setup: TrainingSetup,
+  subject: Subject,
   scores: Sequence[Scores],
   state: State,
   personal: tuple[Net, ...],
@@ -578,17 +377,15 @@ def end_of(
   current: bool = True,
 ) -> End:
   """Makes what the measurements of a trained method get; see `End`."""
-  sent: Sequence[Mapping[str, int]] = ()
-  if setup.task.config.privacy.accounted:
-    sent = tracing.of_steps(setup.method, setup.layout).counts
+  accounted = subject.config.privacy.accounted
   return End(
-    subject=setup.subject,
+    subject=subject,
     scores=scores,
     state=state,
     personal=personal,
     lines=lines,
     totals=totals,
-    server_bytes=server_bytes(setup),
-    sent=sent,
+    server_bytes=tracing.at_server(subject),
+    sent=tracing.of_steps(subject) if accounted else (),
     current=current,
   )
