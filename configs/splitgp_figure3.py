@@ -30,7 +30,8 @@ import numpy as np
 import pandas as pd
 
 import splitjax
-from splitjax import BACKBONES, Resources, UserError, evaluation
+from splitjax import BACKBONES, UserError, evaluation
+from splitjax.evaluation import Resources
 from splitjax.reports import figures, tables
 
 COLUMNS = {

@@ -21,7 +21,6 @@ from .data import SOURCES as SOURCES
 from .data.augmentations import AUGMENTATIONS as AUGMENTATIONS
 from .data.corruptions import CORRUPTIONS as CORRUPTIONS
 from .engine.loops import TOPOLOGIES as TOPOLOGIES
-from .evaluation.latency import Resources as Resources
 from .evaluation.latency import split_depths as split_depths
 from .evaluation.metrics import METRICS as METRICS
 from .experiment.evaluate import evaluate_again as evaluate_again

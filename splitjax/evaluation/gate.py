@@ -143,18 +143,20 @@ def best(swept: Gated) -> Gated:
   return chosen._replace(threshold=threshold)
 
 
-def predictions(
-  answered: Answered, threshold: np.ndarray | float
-) -> np.ndarray:
-  """Selects the answer to every sample at thresholds [N], or one for all.
+def offloaded(answered: Answered, threshold: np.ndarray) -> np.ndarray:
+  """Tells which samples are offloaded at thresholds [N], [N, M] bool.
 
-  Returns [N, M] int32. At NaN a client offloads every sample.
+  At NaN a client offloads every sample.
   """
+  entropy = np.asarray(answered.exits.entropy)
+  return offloads(entropy, threshold[:, None], answered.sides)
+
+
+def predictions(answered: Answered, threshold: np.ndarray) -> np.ndarray:
+  """Selects the answer to every sample at thresholds [N], [N, M] int32."""
   exits = answered.exits
-  limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
-  entropy = np.asarray(exits.entropy)
-  offload = offloads(entropy, limit[:, None], answered.sides)
-  return np.where(offload, exits.server, exits.client)
+  away = offloaded(answered, threshold)
+  return np.where(away, exits.server, exits.client)
 
 
 # Thresholds without test labels.

@@ -13,9 +13,10 @@ a config. A metric returns NaN for a client for whom it is not defined; means
 over clients leave that client out.
 
   >>> import numpy as np, splitjax
-  >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
-  >>> round(float(splitjax.METRICS["macro_f1"](labels, answers)), 3)
-  0.733
+  >>> labels, answers = np.array([0, 1]), np.array([0, 0])
+  >>> probabilities = np.array([[0.8, 0.2], [0.6, 0.4]])
+  >>> float(splitjax.METRICS["ece"](labels, answers, probabilities))
+  0.4
 """
 
 import inspect
@@ -27,39 +28,6 @@ from splitjax.evaluation import gate
 from splitjax.evaluation.gate import Answered
 from splitjax.options import Spec
 from splitjax.types import UserError
-
-
-def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
-  """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
-
-  The mean is over the classes that the client's test samples have. An answer of
-  any other class counts only as a false negative of the true class.
-  """
-  from sklearn import metrics
-
-  present = np.unique(labels)
-  return metrics.f1_score(
-    labels, answers, labels=present, average="macro", zero_division=0.0
-  )
-
-
-def auroc(
-  labels: np.ndarray, answers: np.ndarray, probabilities: np.ndarray
-) -> float:
-  """The mean over classes of the area under the ROC curve, one against rest.
-
-  Classes without a test sample of this client are left out. NaN if its samples
-  have a single class, or if a probability is NaN.
-  """
-  from sklearn import metrics
-
-  present = np.unique(labels)
-  if len(present) < 2 or np.isnan(probabilities).any():
-    return np.nan
-  areas = [
-    metrics.roc_auc_score(labels == c, probabilities[:, c]) for c in present
-  ]
-  return float(np.mean(areas))
 
 
 def ece(
@@ -85,11 +53,7 @@ def ece(
   return float(np.abs(apart).sum() / len(labels))
 
 
-METRICS: dict[str, Callable[..., float]] = {
-  "macro_f1": macro_f1,
-  "auroc": auroc,
-  "ece": ece,
-}
+METRICS: dict[str, Callable[..., float]] = {"ece": ece}
 
 
 def take_probabilities(specs: Mapping[str, Spec]) -> bool:
@@ -98,9 +62,9 @@ def take_probabilities(specs: Mapping[str, Spec]) -> bool:
 
 
 def _arguments(spec: Spec) -> int:
-  """Counts the arguments of a metric that are not options."""
+  """Counts what a metric takes of labels, answers and probabilities: 2 or 3."""
   parameters = inspect.signature(METRICS[spec.name]).parameters.values()
-  return sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+  return max(2, sum(p.kind is not p.KEYWORD_ONLY for p in parameters))
 
 
 def check_metrics(
@@ -126,36 +90,32 @@ def measure(
 ) -> dict[str, np.ndarray]:
   """Computes every metric of every client on every test set.
 
-  `specs` has names in METRICS and options; `threshold` is [R, N], nats. Returns
-  key -> [R, N] float64; NaN for a client without samples. Raises a UserError if
-  a metric returns no number.
+  `threshold` is [R, N], nats. Returns key -> [R, N] float64; NaN for a client
+  without samples. Raises a UserError if a metric returns no number.
   """
-  exits, labels, samples, sides = answered
+  exits, labels, samples, _ = answered
   out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
   labels = np.broadcast_to(labels, samples.shape[1:])
-  for r, n in np.ndindex(*samples.shape[:2]) if specs else ():
-    rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
-    if not len(rows):
-      continue
-    limit = np.broadcast_to(threshold[r, n], 1)
-    away = gate.offloads(np.asarray(exits.entropy[n])[rows], limit, sides)
-    client, server = (np.asarray(x[n])[rows] for x in exits[2:4])
-    arguments = [labels[n][rows], np.where(away, server, client)]
-    if exits.probabilities is not None:
-      both = np.asarray(exits.probabilities[n])
-      arguments.append(both[rows, away.astype(int)])
-    for key, spec in specs.items():
-      out[key][r, n] = _number(key, spec, arguments)
+  for r, limit in enumerate(threshold if specs else ()):
+    away = gate.offloaded(answered, limit)
+    answers = gate.predictions(answered, limit)
+    for n in np.flatnonzero(samples[r].any(axis=1)):
+      rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
+      arguments = [labels[n][rows], answers[n][rows]]
+      if exits.probabilities is not None:
+        both = np.asarray(exits.probabilities[n])
+        arguments.append(both[rows, away[n][rows].astype(int)])
+      for key, spec in specs.items():
+        out[key][r, n] = _number(key, spec, arguments)
   return out
 
 
 def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
-  """Calls a metric with labels, answers and, if it takes them, the rest."""
-  metric = METRICS[spec.name]
+  """Calls a metric with as many of its arguments as it takes."""
   field = f"eval.metrics.{key}"
-  count = 3 if take_probabilities({key: spec}) else 2
+  arguments = arguments[: _arguments(spec)]
   try:
-    value = np.asarray(metric(*arguments[:count], **spec.options))
+    value = np.asarray(METRICS[spec.name](*arguments, **spec.options))
   except UserError as error:
     raise UserError(f"{field} ({spec.name}): {error}") from None
   if value.shape or value.dtype.kind not in "biuf":

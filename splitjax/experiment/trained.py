@@ -338,10 +338,7 @@ class Trained(NamedTuple):
       else:
         logits = method.predict(net, server_part, x)
       both = exits.to_exits(logits)
-      if len(answers) == 1:
-        away = jnp.full(both.client.shape, answers == ("server",))
-      else:
-        away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
+      away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
       return jnp.where(away, both.server, both.client), away
 
     return predictor

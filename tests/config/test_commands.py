@@ -64,9 +64,8 @@ methods.harmony.inner_steps=5 -> methods.harmony=harmony(inner_steps=5)
 methods.harmony.csa_weight=None -> methods.harmony=harmony(csa_weight=None)
 methods.harmony=harmony(inner_steps=5)
 methods.harmony.name=splitfed_v1 -> methods.harmony=splitfed_v1
-eval.metrics=macro_f1,auroc -> eval.metrics=macro_f1, auroc
 eval.metrics=ece | eval.metrics.ece.bins=5 -> eval.metrics=ece=ece(bins=5)
-eval.metrics=macro_f1,ece(bins=5) -> eval.metrics=macro_f1, ece=ece(bins=5)
+eval.metrics=ece,few=ece(bins=5) -> eval.metrics=ece, few=ece(bins=5)
 eval.metrics=None -> eval.metrics=
 """.strip().splitlines()
 """Fields -> a path and its names with options, as the fields if left out."""
@@ -169,7 +168,7 @@ methods=aux=local
 methods=a=splitgp(lam=3) -> methods.a.lam
 optimizer.name=adma
 eval.metrics=f1
-eval.metrics=auroc | eval.metrics.ece.bins=9 -> eval
+eval.metrics=few=ece | eval.metrics.ece.bins=9 -> eval
 rounds=0 -> rounds=0
 rounds=many -> rounds='many'
 rounds=1.5 -> rounds=1.5

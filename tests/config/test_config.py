@@ -181,7 +181,7 @@ def drafts():
     "label_smoothing",
   )
   several.eval.shift, several.eval.rhos = "local", None
-  several.eval.metrics = "macro_f1, mine=ece(bins=5)"
+  several.eval.metrics = "ece, few=ece(bins=5)"
   papers = tiny.tiny(a="supersfl")
   papers.data.partition, papers.fleet.allocation = "iid", "supersfl"
   return {"usual": tiny.tiny(), "several": several, "papers": papers}
@@ -283,13 +283,13 @@ def test_a_text_is_a_name_or_a_call():
   c = tiny.tiny()
   c.data.partition = "iid"
   c.backbone = "cnn8(width=0.5, depths=(1, 2))"
-  c.eval.metrics = "macro_f1,few=ece(bins=5)"
+  c.eval.metrics = "ece,few=ece(bins=5)"
   c.loss = "label_smoothing"
   made = Config.from_dict(c)
   assert made.data.partition == Spec(PARTITIONS, "iid")
   assert (made.backbone.width, made.backbone.depths) == (0.5, (1, 2))
   assert {k: m.options for k, m in made.eval.metrics.items()} == {
-    "macro_f1": {},
+    "ece": {"bins": 15},
     "few": {"bins": 5},
   }
   assert made.loss.name == "label_smoothing"
