@@ -8,13 +8,13 @@ test samples, `gate` decides who answers, `scores` makes means of the answers.
 import lazy_loader
 
 _PUBLIC = {
-  "cost": "Cost RoundWork grams of_round until_target whole_round",
+  "cost": "Cost RoundWork grams of_round whole_round",
   "exits": "Exits Outputs alike evaluate_clients most_confident"
   " personalise_clients",
   "forgetting": "backward_transfer count_answers interruptions late_numbers"
   " performance_gap positions queue shares",
-  "gate": "Answered GRID aside best default_grid estimate patches predictions"
-  " score sweep",
+  "gate": "Answered GRID best calibration default_grid estimate patches"
+  " predictions score sweep",
   "latency": "Resources Sizes deployments inference_times"
   " needs propositions round_trip_latency sizes_of split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",

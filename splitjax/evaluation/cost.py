@@ -5,11 +5,10 @@ FLOPs of the network, and each client's bytes and steps in a round. The model is
 ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
-its bandwidth, plus a latency for each message whose answer it awaits. A round
-has one such message for download and upload together, and each step with the
-server adds `Passes.trips` messages. Latency is the time of a round trip, as
-clients measure it in SuperSFL (Section II-A). Before a step without the server
-a client waits for TIMEOUT (SuperSFL's Algorithm 3).
+its bandwidth, plus a latency for each message whose answer it awaits: one for
+download and upload together, and `Passes.trips` for each step with the server.
+Latency is the time of a round trip (SuperSFL, Section II-A). Before a step
+without the server a client waits for TIMEOUT (SuperSFL's Algorithm 3).
 
 All clients work at the same time, even if one server serves them one by one, so
 a round takes the time of its slowest client; in a relay, where each client
@@ -17,8 +16,7 @@ continues to train the half of the previous one, the sum of their times. The
 server's times for all clients are added.
 
 Energy is power times seconds, of a client while it computes, sends or receives,
-not while it waits, and of the server while it computes. Grams are energy times
-a grid factor.
+not while it waits, and of the server while it computes.
 
 The model leaves out class means, what a method learns before its first step
 (FedALA's weights), a server's own training, fine-tuning after the last round,
@@ -26,14 +24,14 @@ evaluation and idle power. The FLOPs at a client include its exit, if the
 network has one, even if the method does not train it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from splitjax.evaluation import means
-from splitjax.evaluation.rounds import joules
-from splitjax.evaluation.subject import End, Finding, Line, Subject
+from splitjax.evaluation.subject import End, Finding, Subject
 from splitjax.fleet import Rates
 from splitjax.fleet.resources import Devices
 from splitjax.models.sizes import flops_of_cut
@@ -43,8 +41,6 @@ JOULES_PER_KWH = 3.6e6
 
 TIMEOUT = 5.0
 """Seconds that a client waits in vain before a step without the server."""
-
-TARGETS = "target_rounds", "target_bytes", "target_seconds", "target_joules"
 
 OF_CLIENTS = {
   "modelled_seconds": "seconds",
@@ -189,7 +185,10 @@ def on_end(end: End) -> Finding:
 
 
 def _numbers(end: End) -> Iterator[Number]:
-  sent = {name: size / len(end.lines) for name, size in wire(end.lines).items()}
+  total = Counter[str]()
+  for line in end.lines:
+    total.update(line["wire"])
+  sent = {name: size / len(end.lines) for name, size in total.items()}
   for scores in end.scores:
     label = scores.label
     yield Number("server_bytes", end.server_bytes, label)
@@ -200,8 +199,7 @@ def _numbers(end: End) -> Iterator[Number]:
     if not all("cost" in line for line in end.lines):
       continue
     accuracy = float(means.over_clients(scores.chosen.accuracy)[0])
-    modelled = of_run(end, accuracy) | until_target(end, label)
-    for metric, value in modelled.items():
+    for metric, value in of_run(end, accuracy).items():
       yield Number(metric, value, label)
     for metric, name in OF_CLIENTS.items():
       values = end.totals[name].tolist()
@@ -231,39 +229,3 @@ def of_run(end: End, accuracy: float) -> dict[str, float | None]:
     "watts": watts,
     "watts_per_point": watts / (100 * accuracy) if watts and accuracy else None,
   }
-
-
-def until_target(end: End, label: str) -> dict[str, float | None]:
-  """Returns the cost of training until a row's accuracy reached eval.target.
-
-  It has the rounds, bytes, seconds and joules up to the first evaluated round
-  that reached it on the first test set; None if no round did. Returns {} if
-  there is no target, if the row is evaluated only after the last round
-  (eval.personal), or if lines lack the accuracy on that set.
-  """
-  target = end.subject.config.eval.target
-  name = end.subject.task.test_sets.names[0]
-  shown = [line["accuracy"] for line in end.lines if "accuracy" in line]
-  if target is None or not all(name in x.get(label, {}) for x in shown):
-    return {}
-  for count, line in enumerate(end.lines, start=1):
-    reached = line.get("accuracy", {}).get(label, {}).get(name)
-    if reached is not None and reached >= target:
-      until = end.lines[:count]
-      values = (
-        float(line["round"]),
-        sum(wire(until).values()),
-        sum(x["cost"]["seconds"] for x in until),
-        sum(map(joules, until)),
-      )
-      return dict(zip(TARGETS, values, strict=True))
-  return dict.fromkeys(TARGETS)
-
-
-def wire(lines: Iterable[Line]) -> dict[str, float]:
-  """Sums bytes over the rounds by message name."""
-  total: dict[str, float] = {}
-  for line in lines:
-    for name, size in line["wire"].items():
-      total[name] = total.get(name, 0.0) + size
-  return total

@@ -73,27 +73,17 @@ def evaluate_clients(
   mesh: Mesh | None = None,
   answer: Callable[[Method, Net, Net, Array], Tree] | None = None,
 ) -> Any:
-  """Evaluates all clients of a trained method.
+  """Evaluates all clients of a method after a round.
 
-  Args:
-    method: the trained method.
-    clients: of each cohort, leaves [N, ...].
-    server: as it is after a round.
-    personal: of each cohort the personalised networks [N, ...]; None: those
-      that `Method.model` makes.
-    numbers: of each cohort's clients, [N] int32.
-    image: [P, ...], the inputs.
-    shown: [N, chunks, B] int32, by client number the rows of `image`.
-    chunks: [N] int32, how many leading chunks are computed; None: all.
-    layout: the cohorts.
-    plans: of each cohort.
-    probabilities: whether Exits keep probabilities.
-    mesh: the devices; None for one.
-    answer: (method, a client's network, the server's, standardised inputs [B])
-      -> leaves [B, ...], to compute in the place of Exits.
+  `clients`, `personal` and `numbers` have an item for each cohort: leaves
+  [N, ...], personalised networks [N, ...] (None: those that `Method.model`
+  makes), and the clients' numbers [N] int32. Of the inputs `image` [P, ...]
+  client n sees the rows `shown[n]`, [chunks, B] int32, but only its leading
+  `chunks[n]` chunks (None: all). `answer`, a function (method, the client's
+  network, the server's, standardised inputs [B]) -> leaves [B, ...], is
+  computed in the place of Exits.
 
-  Returns:
-    Exits of arrays [N, chunks * B], by client number.
+  Returns Exits of arrays [N, chunks * B], by client number.
   """
   if chunks is None:
     chunks = jnp.full(len(shown), shown.shape[1], jnp.int32)
@@ -105,11 +95,19 @@ def evaluate_clients(
       trees.window(stacked, 0, cohort.size)
       for stacked, cohort in zip(clients, layout.cohorts, strict=True)
     ]
-    split = picked_outputs(
-      method, plans[0], real, server, image, shown.shape[-1], probabilities
-    )
+
+    size = min(shown.shape[-1], len(image))
+    count = -(-len(image) // size)
+
+    def of_any_client(i):
+      rows = jnp.minimum(i * size + jnp.arange(size), len(image) - 1)
+      x = standardise(image[rows], plans[0].mean, plans[0].std)
+      path = most_confident_path(method, real, server, x)
+      return to_exits(Logits(path, path), probabilities)
+
+    outputs = leading(of_any_client, count, count)
     cohorts = [
-      trees.take(split, rows.reshape(len(rows), -1)) for rows, _ in tables
+      trees.take(outputs, rows.reshape(len(rows), -1)) for rows, _ in tables
     ]
   else:
 
@@ -181,35 +179,6 @@ def alike(method: Method, depth: int) -> bool:
 # The most confident of all clients' paths (Hydra).
 
 
-def picked_outputs(
-  method: Method,
-  plan: BatchPlan,
-  clients: Sequence[Client],
-  server: Server,
-  image: Array,
-  batch: int,
-  probabilities: bool,
-) -> Exits:
-  """Computes the most confident path's outputs for all samples of a split.
-
-  `clients` are those of each cohort, without padding. The inputs `image`
-  [P, ...] pass the networks `batch` at a time. Returns Exits of arrays [P].
-  """
-
-  def chunk(rows):
-    x = standardise(image[rows], plan.mean, plan.std)
-    logits = most_confident_path(method, clients, server, x)
-    return to_exits(Logits(logits, logits), probabilities)
-
-  size = min(batch, len(image))
-  count = -(-len(image) // size)
-  rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
-  outputs = jax.lax.map(chunk, rows.reshape(count, size))
-  return jax.tree.map(
-    lambda x: jax.lax.collapse(x, 0, 2)[: len(image)], outputs
-  )
-
-
 def most_confident_path(
   method: Method, clients: Sequence[Client], server: Server, x: Array
 ) -> Array:
@@ -250,22 +219,19 @@ def personalise_clients(
   """
 
   def of_client(plan, common, part):
-    method, server, image, label = common
-    client, shard, key = part
+    method, server, image, label, key = common
+    client, shard = part
+    key = jax.random.fold_in(key, shard.number)
     shard = shard._replace(image=image, label=label)
     return method.personalise(client, server, Samples(shard, plan), key)
 
   key = tuning_key(state.key, state.round)
   shared: Any = ()  # image and label, which all clients share
   stacked = [
-    (
-      clients,
-      shard._replace(image=shared, label=shared),
-      jax.vmap(functools.partial(jax.random.fold_in, key))(shard.number),
-    )
+    (clients, shard._replace(image=shared, label=shared))
     for clients, shard in zip(state.clients, shards, strict=True)
   ]
-  common = method, state.server, shards[0].image, shards[0].label
+  common = method, state.server, shards[0].image, shards[0].label, key
   return tuple(map_clients(of_client, layout, plans, mesh, common, stacked))
 
 
@@ -286,11 +252,10 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   return padded.reshape(clients, chunks, size)
 
 
-def leading(chunk: Callable, most: int, count: Array) -> Tree:
-  """Computes one client's outputs for its leading chunks only.
+def leading(chunk: Callable, most: int, count: Array | int) -> Tree:
+  """Computes one client's outputs for its `count` leading chunks only.
 
-  `chunk` maps the number of a chunk, below `most`, to leaves [B, ...]. Returns
-  leaves [most * B, ...], which are 0 from chunk `count` on.
+  `chunk` maps a chunk's number to leaves [B, ...]. Returns [most * B, ...].
   """
   outputs = jax.tree.map(
     lambda x: jnp.zeros((most, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
@@ -312,9 +277,8 @@ def map_clients(
   """Applies a function to every client, on the device that holds it.
 
   The function takes the plan of the client's cohort, `common`, which all
-  clients share, and the client's part of `stacked`, an item per cohort with
-  arrays [N, ...]. Other traced arrays it must not use. Returns the results, an
-  item per cohort with arrays [N, ...].
+  clients share, and the client's part of `stacked`, an item [N, ...] for each
+  cohort, as are the results. Other traced arrays it must not use.
   """
   on_cpu = target.current().platform == "cpu"
 
@@ -327,14 +291,12 @@ def map_clients(
 
       # As many clients at a time as a round trains, which may be few of all.
       # On a CPU one, without a client axis, even if a round trains all at once.
-      on_one = cohort.width // layout.devices
       chunk = cohort.chunk or -(-layout.computed(cohort) // layout.devices)
-      if chunk <= 1 or on_cpu:
-        results.append(jax.lax.map(of_client, part))
-      elif chunk >= on_one:
+      side_by_side = None if on_cpu or chunk == 1 else chunk
+      if side_by_side and chunk >= cohort.width // layout.devices:
         results.append(jax.vmap(of_client)(part))
       else:
-        results.append(jax.lax.map(of_client, part, batch_size=chunk))
+        results.append(jax.lax.map(of_client, part, batch_size=side_by_side))
     return results
 
   into = (devices.COPIED, devices.DIVIDED)

@@ -11,7 +11,7 @@ References:
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +43,9 @@ def count_answers(
 def shares(counts: np.ndarray) -> np.ndarray:
   """Divides the counts [N, C, C] of all clients by the samples of each class.
 
-  Returns [C, C] float64 (Hydra Figure 11); NaN for a class without a sample.
-  The diagonal is A_l, the accuracy on all clients' test samples of class l. A
-  choice: this is a mean over samples, not over clients. If every client has the
-  whole test split, as in Hydra, both are the same.
+  Returns [C, C] float64 (Hydra Figure 11), whose diagonal is A_l, the accuracy
+  on all clients' test samples of class l. A choice: a mean over samples, not
+  over clients; both are the same if every client has the whole test split.
   """
   total = counts.sum(axis=0)
   return ratio(total, total.sum(axis=1, keepdims=True))
@@ -82,25 +81,21 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
   return out
 
 
-def late(values: np.ndarray) -> float:
-  """Takes the median [R] of the last LATE evaluated rounds, ignoring NaN."""
-  with warnings.catch_warnings():  # nanmedian warns where all values are NaN
-    warnings.simplefilter("ignore", RuntimeWarning)
-    return float(np.nanmedian(np.asarray(values, np.float64)[-LATE:]))
-
-
 def late_numbers(
   accuracy: np.ndarray, per_class: np.ndarray
 ) -> dict[str, float]:
-  """Computes the numbers of Hydra's tables, medians over the last rounds.
+  """Computes the numbers of Hydra's tables, medians over the last LATE rounds.
 
   From the mean over clients [R] and A_l^r [R, C] of the evaluated rounds.
   """
-  return {
-    "late_accuracy": late(accuracy),
-    "gap": late(performance_gap(per_class)),
-    "backward": late(backward_transfer(per_class)),
+  curves = {
+    "late_accuracy": np.asarray(accuracy, np.float64),
+    "gap": performance_gap(per_class),
+    "backward": backward_transfer(per_class),
   }
+  with warnings.catch_warnings():  # nanmedian warns where all values are NaN
+    warnings.simplefilter("ignore", RuntimeWarning)
+    return {k: float(np.nanmedian(x[-LATE:])) for k, x in curves.items()}
 
 
 # The end of a run: confusion matrices, and the positions of classes.
@@ -114,25 +109,23 @@ def on_end(end: End) -> Finding:
   """
   subject = end.subject
   numbers = list[Number]()
+  arrays = {}
   for scores in end.scores:
     for name, rank in positions(subject).items():
       numbers.append(Number("position", rank, scores.label, label=name))
-  if not subject.config.eval.confusion:
-    return Finding(numbers)
-  arrays = {}
-  classes = subject.backbone.classes
-  for scores in end.scores:
-    answers = [
-      gate.predictions(scores.answered, limit)
-      for limit in scores.chosen.threshold
-    ]
-    tested = zip(answers, scores.sets.sets, strict=True)
-    arrays[scores.label] = np.stack(
-      [
-        count_answers(x, scores.sets.label, samples, classes)
-        for x, samples in tested
+    if subject.config.eval.confusion:
+      label = scores.sets.label
+      tested = zip(scores.chosen.threshold, scores.sets.sets, strict=True)
+      counts = [
+        count_answers(
+          gate.predictions(scores.answered, limit),
+          label,
+          samples,
+          subject.backbone.classes,
+        )
+        for limit, samples in tested
       ]
-    )
+      arrays[scores.label] = np.stack(counts)
   return Finding(numbers, arrays)
 
 
@@ -173,21 +166,15 @@ def positions(subject: Subject) -> dict[str, int]:
 # Within a round: the network after each group of clients.
 
 
-class Interruption(NamedTuple):
-  """A point of a round, after some turns, at which the network is evaluated."""
-
-  turns: int
-  #: the label of the clients that were served last; None at the point before
-  #: the last full cycle
-  label: int | None
-
-
-def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
-  """Returns the points before the last full cycle and after each group in it.
+def interruptions(
+  turns: np.ndarray, line: QueueSpec
+) -> tuple[np.ndarray, np.ndarray]:
+  """Finds the points before the last full cycle and after each group in it.
 
   In a full cycle every client has its turn. A group is consecutive turns of
   clients of one label. `turns` [N, T] int has the position of each client's
-  steps in the order of service; negative for a step without a turn.
+  steps in the order of service; negative for a step without a turn. Returns the
+  turns before each point and the label served last, -1 before the cycle: [S].
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()
@@ -204,10 +191,7 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   # A group ends where the next client has another label.
   served = line.label[order[begin:end]]
   ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
-  return [
-    Interruption(begin, None),
-    *(Interruption(begin + int(e), int(served[e - 1])) for e in ends),
-  ]
+  return begin + np.append(0, ends), np.append(-1, served[ends - 1])
 
 
 def within_round(
@@ -216,37 +200,25 @@ def within_round(
   number: int,
   answers: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """Evaluates the network within a round (Hydra Figure 11).
+  """Evaluates the network within round `number`, from 0 (Hydra Figure 11).
 
   At each interruption clients and heads are aggregated as if the round ended
-  there: the order of service is an argument of the compiled round.
-
-  Args:
-    subject: the method.
-    order: [N, R, T] int, the order of service of all rounds.
-    number: the round, from 0.
-    answers: an order of service -> [N, M] int, the server's answers to the test
-      samples after the round.
-
-  Returns:
-    "confusion" [S, C, C], the `shares` of the last test set at each of S
-    interruptions, with their "turns" [S] and "label" [S], -1 for None.
+  there: `answers` maps an order of service [N, R, T] int, an argument of the
+  compiled round, to the server's answers to the test samples [N, M] int.
+  Returns "confusion" [S, C, C], the `shares` of the last test set, and the
+  `interruptions`, "turns" and "label" [S].
   """
   sets = subject.task.test_sets
   line = queue(subject)
-  points = interruptions(order[: len(line.label), number], line)
+  turns, label = interruptions(order[: len(line.label), number], line)
   matrices = []
-  for point in points:
-    predicted = answers(np.where(order < point.turns, order, NO_TURN))
+  for count in turns:
+    predicted = answers(np.where(order < count, order, NO_TURN))
     counts = count_answers(
       predicted, sets.label, sets.sets[-1], subject.backbone.classes
     )
     matrices.append(shares(counts))
-  return {
-    "confusion": np.stack(matrices),
-    "turns": np.array([p.turns for p in points]),
-    "label": np.array([-1 if p.label is None else p.label for p in points]),
-  }
+  return {"confusion": np.stack(matrices), "turns": turns, "label": label}
 
 
 def picture_within(arrays: Arrays, maps: Any) -> Any:

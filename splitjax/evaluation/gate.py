@@ -11,11 +11,8 @@ offloaded.
 `best` of a sweep over test samples is the oracle of both papers. `estimate`
 needs no test labels, which HARMONY leaves to future work: a client uses
 held-out images of its own, and the same images with their patches in random
-order. For these proxies of out-of-distribution samples none of its classes is
-the right answer: its exit should be unsure and offload them.
-
-Accuracy and offload ratio of a client without a sample in a set are NaN, which
-`means.over_clients` leaves out.
+order. Of these proxies of out-of-distribution samples no class is the right
+answer: its exit should be unsure and offload them.
 
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. III, eq. 11.
@@ -41,8 +38,7 @@ from splitjax.types import UserError
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 """Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.
 
-At 0 all samples are offloaded. At 2.4, which is above log 10, no sample is
-offloaded. JSON can hold 2.4, but not infinity."""
+At 0 all samples are offloaded; at 2.4, above log 10, none is."""
 
 
 class Answered(NamedTuple):
@@ -59,9 +55,9 @@ class Answered(NamedTuple):
 
 
 class Gated(NamedTuple):
-  """Results of one threshold per client and test set.
+  """Results of one threshold per client and test set, or of E: [E, R, N].
 
-  For a grid of E thresholds the shapes are [E, R, N].
+  NaN for a client without samples, which `means.over_clients` leaves out.
   """
 
   threshold: np.ndarray  #: [R, N] float64, e_n, nats
@@ -71,10 +67,9 @@ class Gated(NamedTuple):
 
 
 def default_grid(classes: int) -> tuple[float, ...]:
-  """Scales GRID by log C / log 10, since entropy is at most log C.
+  """Scales GRID by log C / log 10, since entropy is at most log C, nats.
 
-  Returns increasing thresholds, nats. Raises a UserError if there are fewer
-  than two classes, so that entropy is always 0.
+  Raises a UserError if there is one class, whose entropy is always 0.
   """
   if classes < 2:
     raise UserError(
@@ -92,7 +87,7 @@ def offloads(
 ) -> Array | np.ndarray:
   """Tells which samples are offloaded, [..., M] bool.
 
-  `entropy` is [..., M] and `threshold` [..., 1]. With one of the `sides` the
+  Of entropies [..., M] at thresholds [..., 1]; with one of the `sides` the
   threshold does not matter.
   """
   if len(sides) == 1:
@@ -149,7 +144,8 @@ def offloaded(answered: Answered, threshold: np.ndarray) -> np.ndarray:
   At NaN a client offloads every sample.
   """
   entropy = np.asarray(answered.exits.entropy)
-  return offloads(entropy, threshold[:, None], answered.sides)
+  limit = np.asarray(threshold, np.float64)[:, None]
+  return np.asarray(offloads(entropy, limit, answered.sides))
 
 
 def predictions(answered: Answered, threshold: np.ndarray) -> np.ndarray:
@@ -184,17 +180,11 @@ def estimate(
   % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so
   thresholds are too low if few samples are out of distribution.
 
-  Args:
-    holdout: arrays [N, H], outputs for held-out samples.
-    label: [N, H] int, their classes.
-    real: [N, H] bool, false for padding.
-    proxy: arrays [N, H], outputs for the proxies made from the same samples.
-    thresholds: [E] float, nats, in any order.
-    expected_rho: rho', #OOD / #ID at deployment, >= 0.
-
-  Returns:
-    [E, 1, N]; from them `best` chooses one threshold per client for all test
-    sets, since a client does not know which mixture comes.
+  `holdout` and `proxy` are the outputs for held-out samples and the proxies
+  made from them, arrays [N, H], as the classes `label` and `real`, false for
+  padding; `expected_rho` is rho', #OOD / #ID at deployment, >= 0. Returns
+  [E, 1, N]; from them `best` chooses one threshold per client for all test
+  sets, since a client does not know which mixture comes.
   """
   inside = Answered(holdout, label, real[None])
   swept = sweep(inside, thresholds)
@@ -206,20 +196,21 @@ def estimate(
   return swept._replace(accuracy=right / total, offloaded=sent / total)
 
 
-class Aside(NamedTuple):
+class Calibration(NamedTuple):
   """Held-out inputs and their proxies, as an evaluation takes them."""
 
   image: Array  #: [2 N H, ...], the inputs, then a proxy of each
   rows: np.ndarray  #: [N, 2 H] int32, a client's inputs, then its proxies
 
 
-def aside(image: Array, holdout: Holdout, mesh: Mesh | None = None) -> Aside:
+def calibration(
+  image: Array, holdout: Holdout, mesh: Mesh | None = None
+) -> Calibration:
   """Makes proxies of the held-out rows [N, H] of the training split `image`."""
-  clients, count = holdout.rows.shape
-  rows = np.maximum(holdout.rows, 0).ravel()
-  numbers = np.arange(rows.size, dtype=np.int32).reshape(clients, count)
-  return Aside(
-    image=_with_proxies(image, rows, holdout.draw.ravel(), mesh),
+  rows = np.maximum(holdout.rows, 0)
+  numbers = np.arange(rows.size, dtype=np.int32).reshape(rows.shape)
+  return Calibration(
+    image=_with_proxies(image, rows.ravel(), holdout.draw.ravel(), mesh),
     rows=np.concatenate([numbers, rows.size + numbers], axis=1),
   )
 

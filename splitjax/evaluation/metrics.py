@@ -15,7 +15,7 @@ over clients leave that client out.
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1]), np.array([0, 0])
   >>> probabilities = np.array([[0.8, 0.2], [0.6, 0.4]])
-  >>> float(splitjax.METRICS["ece"](labels, answers, probabilities))
+  >>> round(splitjax.METRICS["ece"](labels, answers, probabilities), 3)
   0.4
 """
 

@@ -14,6 +14,13 @@ BY_SET = "accuracy", "weighted", "std", "worst_tenth"
 BEST = {"best": "accuracy", "best_weighted": "weighted"}
 """Metric of the best round -> the metric whose largest value it is."""
 
+TARGETS = {
+  "bytes": "target_bytes",
+  "modelled_seconds": "target_seconds",
+  "joules": "target_joules",
+}
+"""What adds up over the rounds -> the metric of its sum until eval.target."""
+
 
 def on_end(end: End) -> Finding:
   """Finds the numbers of rounds, if their scores are of this evaluation.
@@ -24,47 +31,56 @@ def on_end(end: End) -> Finding:
   """
   if not end.current:
     return Finding()
-  shared = end.subject.config.eval.shift.name == "global"
-  numbers = numbers_of_rounds(
-    end.lines, end.subject.task.class_names, shared=shared
+  options = end.subject.config.eval
+  shared = options.shift.name == "global"
+  classes = end.subject.task.class_names
+  return Finding(
+    [*numbers_of_rounds(end.lines, classes, shared, options.target)]
   )
-  return Finding(list(numbers))
 
 
 def numbers_of_rounds(
-  lines: Sequence[Line], classes: Sequence[str], *, shared: bool
+  lines: Sequence[Line],
+  classes: Sequence[str],
+  shared: bool,
+  target: float | None = None,
 ) -> Iterator[Number]:
   """Yields the numbers of every evaluated round, and of the rounds together.
 
   Bytes, modelled seconds and joules are those of all rounds until then. If
-  `shared`, there are forgetting's numbers (`on_end`).
+  `shared`, there are forgetting's numbers (`on_end`); with a target, what it
+  took until a row's accuracy on the first test set reached it.
   """
-  spent = {"bytes": 0.0, "modelled_seconds": 0.0, "joules": 0.0}
   evaluated = list[Line]()
+  spent = dict.fromkeys(TARGETS, 0.0)
   for line in lines:
     spent["bytes"] += sum(line["wire"].values())
     if "cost" in line:
-      spent["modelled_seconds"] += line["cost"]["seconds"]
-      spent["joules"] += joules(line)
-    if "accuracy" not in line:
-      continue
-    evaluated.append(line)
-    priced = spent if "cost" in line else {"bytes": spent["bytes"]}
+      cost = line["cost"]
+      spent["modelled_seconds"] += cost["seconds"]
+      spent["joules"] += cost["client_joules"] + cost["server_joules"]
+    if "accuracy" in line:
+      priced = spent if "cost" in line else {"bytes": spent["bytes"]}
+      evaluated.append(line | {"spent": dict(priced)})
+  for line in evaluated:
     for label in line["accuracy"]:
-      columns = {"row": label, "round": line["round"]}
-      for metric, value in priced.items():
-        yield Number(metric, value, **columns)
-      yield Number("loss", total(line["loss"]), **columns)
-      for name, value in line["loss"].items():
-        yield Number("loss", value, part=name, **columns)
-      yield from _scores(line, label, classes)
+      yield from _of_round(line, label, classes)
   for label in evaluated[-1]["accuracy"] if evaluated else ():
-    yield from _over_rounds(evaluated, label, shared=shared)
+    yield from _over_rounds(evaluated, label, shared, target)
 
 
-def _scores(line: Line, label: str, classes: Sequence[str]) -> Iterator[Number]:
-  """Yields the scores of a row after a round."""
+def _of_round(
+  line: Line, label: str, classes: Sequence[str]
+) -> Iterator[Number]:
+  """Yields what was spent until a round, its losses and a row's scores."""
   columns = {"row": label, "round": line["round"]}
+  for metric, value in line["spent"].items():
+    yield Number(metric, value, **columns)
+  losses = line["loss"]
+  finite = None not in losses.values()
+  yield Number("loss", sum(losses.values()) if finite else None, **columns)
+  for name, value in losses.items():
+    yield Number("loss", value, part=name, **columns)
   measured = {metric: line[metric][label] for metric in BY_SET}
   measured |= line.get("metrics", {}).get(label, {})
   for metric, by_set in measured.items():
@@ -76,19 +92,27 @@ def _scores(line: Line, label: str, classes: Sequence[str]) -> Iterator[Number]:
 
 
 def _over_rounds(
-  evaluated: Sequence[Line], label: str, *, shared: bool
+  evaluated: Sequence[Line], label: str, shared: bool, target: float | None
 ) -> Iterator[Number]:
-  """Yields the best of a row's evaluated rounds, and medians of the last.
+  """Yields a row's best round, way to the target, and medians of the last.
 
-  A row that was evaluated only after the last round has no best round.
+  A row that was evaluated only after the last round has none of the first two.
   """
   shown = [line for line in evaluated if label in line["accuracy"]]
   sets = list(shown[-1]["accuracy"][label])
-  for best, metric in BEST.items() if len(shown) == len(evaluated) else ():
+  in_all = len(shown) == len(evaluated)
+  for best, metric in BEST.items() if in_all else ():
     for name in sets:
       curve = [line[metric][label][name] for line in shown]
       values = [value for value in curve if value is not None]
       yield Number(best, max(values, default=None), label, set=name)
+  if in_all and target is not None:
+    curve = [(line, line["accuracy"][label][sets[0]]) for line in shown]
+    reached = [line for line, x in curve if x is not None and x >= target]
+    until: Line = reached[0] if reached else {"spent": {}}
+    yield Number("target_rounds", until.get("round"), label)
+    for spent in shown[-1]["spent"]:
+      yield Number(TARGETS[spent], until["spent"].get(spent), label)
   if shared:
     accuracy = [line["accuracy"][label][sets[-1]] for line in shown]
     per_class = [line["per_class"][label] for line in shown]
@@ -97,14 +121,3 @@ def _over_rounds(
     )
     for metric, value in medians.items():
       yield Number(metric, value, label, set=sets[-1])
-
-
-def total(losses: dict[str, float | None]) -> float | None:
-  """Adds losses up; returns None if one is not finite."""
-  finite = [x for x in losses.values() if x is not None]
-  return sum(finite) if len(finite) == len(losses) else None
-
-
-def joules(line: Line) -> float:
-  """Returns the energy of a round."""
-  return line["cost"]["client_joules"] + line["cost"]["server_joules"]

@@ -17,17 +17,11 @@ from splitjax.evaluation.gate import Answered, Gated
 from splitjax.evaluation.subject import End, Finding, Line, Subject
 from splitjax.types import Number, Row
 
-LEAST_GAIN = 0.001
-"""Shares of a smaller gain of the oracle are NaN: they would be noise."""
-
 MOST_LINES = 100_000
 """Above so many lines of a method, classes of single clients have no lines."""
 
 MOST_NAMED = 20
 """The largest number of clients that a note names."""
-
-CURVES = "accuracy", "offload", "latency"
-"""What is known of every threshold rule, and of every threshold of the grid."""
 
 
 class Scores(NamedTuple):
@@ -40,8 +34,7 @@ class Scores(NamedTuple):
   outputs: Outputs  #: of its networks, [N, M]
   sets: TestSets
   answered: Answered  #: the outputs for the test sets, and who may answer
-  #: rule -> its thresholds [N], or one for all clients, nats; of all rules that
-  #: need no test labels
+  #: rule -> thresholds, of all rules without test labels (`limits_of`)
   limits: Mapping[str, np.ndarray | float]
   chosen: Gated  #: results at the thresholds of the config's rule, [R, N]
   #: results of every threshold of the grid, [E, R, N]; None where one exit
@@ -161,19 +154,15 @@ def log_scores(scores: Scores) -> Line:
 
 def on_end(end: End) -> Finding:
   """Finds the numbers of rows, clients and classes, and what to say of them."""
+  subject = end.subject
+  pairs = subject.task.class_counts + end.scores[0].counted > 0
+  detailed = 3 * int(pairs.sum()) * len(end.scores) <= MOST_LINES
   numbers = list[Number]()
-  detailed = _detailed(end)
-  for row, scores in zip(end.subject.method.rows, end.scores, strict=True):
-    numbers += _of_row(end.subject, row, scores)
-    numbers += _of_clients(scores, end.subject)
-    numbers += _of_classes(scores, end.subject, detailed)
+  for row, scores in zip(subject.method.rows, end.scores, strict=True):
+    numbers += _of_row(subject, row, scores)
+    numbers += _of_clients(scores, subject)
+    numbers += _of_classes(scores, subject, detailed)
   return Finding(numbers, notes=_notes(end, detailed))
-
-
-def _detailed(end: End) -> bool:
-  """Checks if there are few enough clients and classes for a line of each."""
-  pairs = end.subject.task.class_counts + end.scores[0].counted > 0
-  return 3 * int(pairs.sum()) * len(end.scores) <= MOST_LINES
 
 
 def _notes(end: End, detailed: bool) -> list[str]:
@@ -205,18 +194,15 @@ def _notes(end: End, detailed: bool) -> list[str]:
 
 
 def _lost(scores: Scores) -> np.ndarray:
-  """Tells which answers on the last set come from outputs that are not finite.
+  """Tells which answers on the last set are of outputs that are not finite.
 
   Returns [N, M] bool.
   """
-  exits = scores.outputs.test
-  if exits.finite is None:
-    return np.zeros(exits.client.shape, bool)
-  limit = scores.chosen.threshold[-1][:, None]
-  sides = scores.answered.sides
-  away = gate.offloads(np.asarray(exits.entropy), limit, sides)
-  finite = np.where(away, exits.finite[..., 1], exits.finite[..., 0])
-  return scores.sets.sets[-1] & ~finite
+  finite = scores.answered.exits.finite
+  assert finite is not None  # of every evaluation
+  away = gate.offloaded(scores.answered, scores.chosen.threshold[-1])
+  answered = np.where(away, finite[..., 1], finite[..., 0])
+  return scores.sets.sets[-1] & ~answered
 
 
 def _listed(clients: np.ndarray) -> str:
@@ -226,17 +212,25 @@ def _listed(clients: np.ndarray) -> str:
   return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{dots})"
 
 
+def _by_set(
+  scores: Scores, measured: Mapping[str, np.ndarray], **columns: Any
+) -> Iterator[Number]:
+  """Yields the values [R] of each metric, with what other columns have."""
+  for metric, values in measured.items():
+    for name, value in zip(scores.sets.names, values, strict=True):
+      yield Number(metric, float(value), scores.label, set=name, **columns)
+
+
 def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   """Yields a row's numbers over all clients."""
   chosen = scores.chosen
   sides = scores.answered.sides
   sizes = latency.client_sizes(subject, at_server=row.at_server)
   needs = latency.needs(sizes, chosen.size, chosen.offloaded, sides)
-  parts = _parts(scores)
+  rates = latency.resources(subject)
 
   def curves(gated: Gated) -> dict[str, np.ndarray]:
     """Means over clients, [..., R]; the latency in sum and per sample."""
-    rates = latency.resources(subject)
     total = latency.round_trip_latency(
       sizes, rates, gated.size, gated.offloaded, sides
     ).sum(axis=-1)
@@ -254,7 +248,7 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
       "clients": (chosen.size > 0).sum(axis=-1),
       "test_samples": chosen.size.sum(axis=-1),
       **scores.summary,
-      **parts,
+      **_parts(scores),
       "computation": needs.computation.sum(axis=-1),
       "communication": needs.communication.sum(axis=-1),
       **{key: means.over_clients(x) for key, x in scores.extra.items()},
@@ -265,26 +259,24 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   if scores.swept is None:
     return
 
-  # The rules without test labels, then one threshold for all clients.
+  # The rules without test labels beside the oracle.
   if scores.limits:
     rules = {"oracle": curves(gate.best(scores.swept))}
-    for name, limit in scores.limits.items():
-      rules[name] = curves(gate.score(scores.answered, limit))
-    yield from _rules(scores, rules, parts)
+    for rule, limit in scores.limits.items():
+      measured = curves(gate.score(scores.answered, limit))
+      below = rules["oracle"]["accuracy"] - measured["accuracy"]
+      rules[rule] = measured | {"below": below}
+    for rule, measured in rules.items():
+      del measured["total_latency"]
+      yield from _by_set(scores, measured, part=rule)
+
+  # One threshold for all clients: the best of the grid, and each.
   single = curves(scores.swept)
+  del single["total_latency"]
   yield from _by_set(scores, {"common": single["accuracy"].max(axis=0)})
   for e, limit in enumerate(scores.swept.threshold[:, 0, 0].tolist()):
-    values = {metric: single[metric][e] for metric in CURVES}
-    yield from _by_set(scores, values, threshold=limit)
-
-
-def _by_set(
-  scores: Scores, measured: Mapping[str, np.ndarray], **columns: Any
-) -> Iterator[Number]:
-  """Yields the values [R] of each metric, with what other columns have."""
-  for metric, values in measured.items():
-    for name, value in zip(scores.sets.names, values, strict=True):
-      yield Number(metric, float(value), scores.label, set=name, **columns)
+    measured = {metric: values[e] for metric, values in single.items()}
+    yield from _by_set(scores, measured, threshold=limit)
 
 
 def _parts(scores: Scores) -> dict[str, np.ndarray]:
@@ -296,42 +288,15 @@ def _parts(scores: Scores) -> dict[str, np.ndarray]:
   answered = scores.answered
   inside = scores.sets.known
   for name, part in (("id", inside), ("ood", ~inside)):
-    some = answered._replace(samples=answered.samples & part)
-    chosen = gate.score(some, scores.chosen.threshold)
-    parts[name] = means.over_clients(chosen.accuracy)
-    parts[f"offload_{name}"] = means.over_clients(chosen.offloaded)
+    samples = answered._replace(samples=answered.samples & part)
+    gated = gate.score(samples, scores.chosen.threshold)
+    parts[name] = means.over_clients(gated.accuracy)
+    parts[f"offload_{name}"] = means.over_clients(gated.offloaded)
   for name, side in (("device_only", "client"), ("server_only", "server")):
     if side in answered.sides:
       alone = gate.score(answered._replace(sides=(side,)), np.nan)
       parts[name] = means.over_clients(alone.accuracy)
   return parts
-
-
-def _rules(
-  scores: Scores,
-  rules: Mapping[str, Mapping[str, np.ndarray]],
-  parts: Mapping[str, np.ndarray],
-) -> Iterator[Number]:
-  """Compares the rules with the oracle.
-
-  Each rule has accuracy, offload and latency. Each rule except the oracle also
-  has below = a_oracle - a_rule, and kept, the share of the oracle's gain
-
-    (a_rule - a_base) / (a_oracle - a_base)
-
-  where a_base is the better of device only and server only. kept is NaN unless
-  the oracle gains more than LEAST_GAIN.
-  """
-  base = np.fmax(parts["device_only"], parts["server_only"])
-  top = rules["oracle"]["accuracy"]
-  gain = top - base
-  for rule, values in rules.items():
-    measured = {metric: values[metric] for metric in CURVES}
-    if rule != "oracle":
-      accuracy = values["accuracy"]
-      measured["below"] = top - accuracy
-      measured["kept"] = means.ratio(accuracy - base, gain, least=LEAST_GAIN)
-    yield from _by_set(scores, measured, part=rule)
 
 
 def _of_clients(scores: Scores, subject: Subject) -> Iterator[Number]:
@@ -346,8 +311,8 @@ def _of_clients(scores: Scores, subject: Subject) -> Iterator[Number]:
   if scores.swept is not None:
     measured["threshold"] = chosen.threshold
   for n, client in enumerate(subject.task.client_names):
-    values = {metric: x[:, n] for metric, x in measured.items()}
-    yield from _by_set(scores, values, client=client)
+    of_client = {metric: x[:, n] for metric, x in measured.items()}
+    yield from _by_set(scores, of_client, client=client)
 
 
 def _of_classes(
@@ -361,10 +326,9 @@ def _of_classes(
   clients = subject.task.client_names
   classes = subject.task.class_names
   counts = subject.task.class_counts
-  columns: dict[str, Any] = {"set": scores.sets.names[-1]}
-  shares = scores.per_class.tolist()
-  for name, value in zip(classes, shares, strict=True):
-    yield Number("accuracy", value, scores.label, label=name, **columns)
+  columns: dict[str, Any] = {"row": scores.label, "set": scores.sets.names[-1]}
+  for name, share in zip(classes, scores.per_class, strict=True):
+    yield Number("accuracy", float(share), label=name, **columns)
   right = np.diagonal(scores.answers, axis1=1, axis2=2)
   measured = {
     "accuracy": means.ratio(right, scores.counted),
@@ -375,4 +339,4 @@ def _of_classes(
   for n, c in pairs:
     columns |= {"client": clients[n], "label": classes[c]}
     for metric, values in measured.items():
-      yield Number(metric, float(values[n, c]), scores.label, **columns)
+      yield Number(metric, float(values[n, c]), **columns)

@@ -185,7 +185,7 @@ def _build_task(
   return task
 
 
-EXTRAS = {"embeddings", "metrics", "confusion"}
+EXTRAS = {"embeddings", "metrics", "confusion", "target"}
 """Fields of eval that do not change the scores of rows."""
 
 

@@ -28,7 +28,7 @@ from splitjax.engine.loops import one_server
 from splitjax.engine.round import FAULT
 from splitjax.evaluation import gate, metrics
 from splitjax.evaluation.exits import chunked
-from splitjax.evaluation.gate import Aside
+from splitjax.evaluation.gate import Calibration
 from splitjax.evaluation.scores import Scores
 from splitjax.evaluation.subject import End, Line, Subject
 from splitjax.experiment import client_data, machine, tracing
@@ -71,7 +71,7 @@ class Task(NamedTuple):
   mesh: Mesh | None  #: None if there is one device
   faults: FaultTable  #: drawn faults [N, R], on the device
   held: Holdout | None = None  #: samples to choose thresholds on, on the host
-  aside: Aside | None = None  #: `held` with proxies, on the device
+  aside: Calibration | None = None  #: `held` with proxies, on the device
 
   @property
   def class_counts(self) -> np.ndarray:
@@ -156,7 +156,7 @@ def build(
   aside = None
   if config.eval.calibrates:
     held = holdout(data.train_label, test_sets.validation, config.seed)
-    aside = gate.aside(image, held, mesh)
+    aside = gate.calibration(image, held, mesh)
     rows = chunked(aside.rows, config.eval.batch_size)
     aside = aside._replace(rows=put(rows))
   return Task(

@@ -336,8 +336,7 @@ SECTIONS = (
   )),
   Section("Thresholds without labels", (
     "accuracy:oracle", "accuracy:calibrated", "below:calibrated",
-    "kept:calibrated", "offload:calibrated", "accuracy:fixed", "below:fixed",
-    "kept:fixed", "offload:fixed",
+    "offload:calibrated", "accuracy:fixed", "below:fixed", "offload:fixed",
   ), "ends"),
   Section("Resources at inference", (
     "storage", "offload", "computation", "communication", "total_latency",

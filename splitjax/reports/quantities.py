@@ -70,7 +70,6 @@ QUANTITIES = {
   "best": Quantity("best round", best="max"),
   "best_weighted": Quantity("best round, weighted", best="max"),
   "below": Quantity("below the oracle", "points"),
-  "kept": Quantity("kept of the gain", digits=0),
   "clients": Quantity("clients", "", 1.0, 0),
   "threshold": Quantity("threshold", "nats", 1.0, 3),
   "training_samples": Quantity("training samples", "", 1.0, 0),

@@ -227,9 +227,9 @@ def test_proxies_have_all_patches_in_another_order():
   rng = np.random.default_rng(0)
   image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
   table = Holdout(np.array([[2, 2]]), np.zeros((1, 2)), np.array([[1, 2]]))
-  aside = evaluation.aside(image, table)
-  assert aside.rows.tolist() == [[0, 1, 2, 3]]
-  shown = np.asarray(aside.image)
+  calibration = evaluation.calibration(image, table)
+  assert calibration.rows.tolist() == [[0, 1, 2, 3]]
+  shown = np.asarray(calibration.image)
   assert shown.shape == (4, 9, 8, 3) and shown.dtype == np.uint8
   np.testing.assert_array_equal(shown[:2], image[jnp.array([2, 2])])
 

@@ -99,18 +99,22 @@ def test_the_partitions_groups_are_served_one_after_another():
 
 
 def test_stops_by_hand():
-  stops = evaluation.interruptions
+
+  def stops(turns, line):
+    points = evaluation.interruptions(turns, line)
+    return [*zip(*map(np.ndarray.tolist, points), strict=True)]
+
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
   line = orders.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
-  assert stops(turns, line) == [(3, None), (5, 7), (6, 8)]
+  assert stops(turns, line) == [(3, -1), (5, 7), (6, 8)]
   # Backwards in the second cycle: 7 7 8, then 8 7 7.
   turns = np.array([[1, 4], [2, 3], [0, 5]])
-  assert stops(turns, line) == [(3, None), (4, 8), (6, 7)]
+  assert stops(turns, line) == [(3, -1), (4, 8), (6, 7)]
   # The second cycle is not full: client 1 has one batch.
   turns = np.array([[0, 2], [1, orders.NO_TURN]])
   ragged = orders.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
-  assert stops(turns, ragged) == [(0, None), (1, 0), (2, 1)]
+  assert stops(turns, ragged) == [(0, -1), (1, 0), (2, 1)]
 
 
 @pytest.mark.slow

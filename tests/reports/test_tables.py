@@ -77,7 +77,7 @@ def test_ours_and_the_paper_s_are_one_cell():
     ("gap", -0.00001, None, "0.00"),
     ("difference", 0.012, 0.5, "+1.20 ± 50.00"),
     ("difference", -0.012, None, "−1.20"),
-    ("kept", 0.257, None, "26"),
+    ("position", 3.0, None, "3"),
     ("bytes_per_round", 1.2e7, None, "12.00"),
     ("epsilon", float("inf"), None, "inf"),
     ("mine", 0.123456, 0.1, "0.123 ± 0.100"),
