@@ -76,36 +76,26 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   crowd = begin(group)
   group = group._replace(visits=crowd.visits)
   method = group.method
-  visits = group.visits
-
-  # The queue: steps, as client * T + step, in the order of their positions.
-  position = visits.shard.service_order[:, group.common.round]
-  queued = crowd.taken & (position >= 0)
-  end_of_queue = jnp.iinfo(position.dtype).max
-  queue = jnp.argsort(jnp.where(queued, position, end_of_queue).ravel())
+  order = group.visits.shard.service_order[:, group.common.round]
+  queue, length = queue_of(order, crowd.taken)
+  first = jnp.int32(0)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
   def serve(pair, who, t, holder):
-    context, served = trees.take((crowd.contexts, visits), who)
-    client_round = ClientRound(method, group.plan, group.common, served)
+    context, visit = trees.take((crowd.contexts, group.visits), who)
+    client_round = ClientRound(method, group.plan, group.common, visit)
     after, tally = client_round.step(0, pair, context, t)
     if relay:
       handed = hand_on(method, pair.half, who, holder)
       tally = tally._replace(wire=nets.add(tally.wire, handed))
     return after, tally
 
-  def pair_of(clients, server, who):
-    row: Any = 0 if relay else who
-    lent = method.lend(server, trees.take(crowd.contexts, who))
-    return Pair(half=trees.take(clients, row), copy=lent)
-
-  zero = jnp.int32(0)
-  pair = pair_of(crowd.halves, crowd.server_half, zero)
-  none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
-
   def turn(q, turns):
-    who, t = jnp.divmod(queue[q], position.shape[1])
-    pair = pair_of(turns.halves, turns.server_half, who)
+    who, t = jnp.divmod(queue[q], order.shape[1])
+    row = first if relay else who  # a relay has a single half
+    context = trees.take(crowd.contexts, who)
+    lent = method.lend(turns.server_half, context)
+    pair = Pair(half=trees.take(turns.halves, row), copy=lent)
     on = ~turns.failed[who]
     # Without `cond` XLA copies the leaves of all clients in every turn.
     after, tally = jax.lax.cond(
@@ -118,8 +108,6 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     client, lent = trees.where(fine, after, pair)
     tally = tally._replace(losses=zeroed(fine, tally.losses))
     tally = trees.add(trees.take(turns.tally, who), tally)
-    row: Any = 0 if relay else who
-    context = trees.take(crowd.contexts, who)
     return Turns(
       halves=trees.put(turns.halves, row, client),
       server_half=method.take_back(turns.server_half, context, lent),
@@ -128,6 +116,9 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
     )
 
+  half, context = trees.take((crowd.halves, crowd.contexts), first)
+  pair = Pair(half=half, copy=method.lend(crowd.server_half, context))
+  none = trees.zeros(jax.eval_shape(serve, pair, first, first, first)[1])
   start = Turns(
     halves=trees.window(crowd.halves, 0, 1 if relay else group.clients),
     server_half=crowd.server_half,
@@ -135,12 +126,25 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     failed=jnp.zeros(group.clients, bool),
     holder=last_holder(group),
   )
-  turns = jax.lax.fori_loop(0, queued.sum(), turn, start)
+  turns = jax.lax.fori_loop(0, length, turn, start)
   clients = turns.halves
   if relay:
     clients = trees.repeat(trees.take(clients, 0), group.clients)
   crowd = crowd.after(clients, turns.server_half, turns.tally)
   return end(group, crowd, turns.failed)
+
+
+def queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
+  """Queues the steps that are `taken` [n, T] by their places in `order` [n, T].
+
+  Step t of client i has the number i T + t. Returns the numbers [n T], those of
+  steps without a place behind the others, and how many have one. The order [[0,
+  2], [1, -1]] makes the queue [0, 2, 1, 3], 3 turns: of clients 0, 1 and 0.
+  """
+  queued = taken & (order >= 0)
+  last = jnp.iinfo(order.dtype).max
+  queue = jnp.argsort(jnp.where(queued, order, last).ravel())
+  return queue, queued.sum()
 
 
 def hand_on(

@@ -1,4 +1,4 @@
-"""The random orders and keys of a client's local steps.
+"""The random orders, keys and batches of a client's local steps.
 
 A client's draws come from its own key of the round, folded with numbers that
 name their purpose, so they do not depend on cohorts, chunks or devices.
@@ -15,13 +15,13 @@ from jax import Array
 from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples, draw_order
 from splitjax.engine.faults import Struck, truncated
-from splitjax.types import Stage
+from splitjax.types import Batch, Stage
 
 RECEIVE, BATCHES, STEPS, SEND = range(4)
 """Numbers folded into a client's key, one for each purpose of its draws."""
 
 EPOCH = 1 << 20
-"""Step s of epoch e has the number e * EPOCH + s."""
+"""Of step s in epoch e the number is e * EPOCH + s."""
 
 WIRE = 1 << 28
 """WIRE + view, folded into a step's key, gives the key of a view's batch."""
@@ -118,7 +118,13 @@ def draw(
 def schedule(
   samples: Samples, draws: Draws, number: int, struck: Struck
 ) -> Schedule:
-  """Schedules a client's steps in stage `number`, as its faults leave them."""
+  """Schedules a client's steps in stage `number`, as its faults leave them.
+
+  With B = 4, two epochs and 8 samples at the largest client of the cohort, T is
+  4. A client of 6 samples has batches of 4, 2, 4 and 2, one of 3 samples has 3,
+  0, 3 and 0: padding ends an epoch. With `plan.limit` 2, T is 2: of the latter
+  client the first two steps that are not padding, 3 and 3.
+  """
   width = len(samples.shard.rows)
   rows, real = samples.round_batches(draws.orders[number][..., :width])
   if samples.plan.limit is not None:
@@ -132,3 +138,29 @@ def schedule(
     augment_keys=draws.augment_keys[number],
     planned=real.any(axis=1).sum(),
   )
+
+
+def batches_of(
+  samples: Samples, steps: Schedule, t: Array
+) -> tuple[tuple[Batch, ...], Array]:
+  """Collects the V batches and the key of step t.
+
+  An epoch is a random order of the client's samples, cut into batches; each
+  view has orders of its own. The keys of a step are folded with its number:
+  step s of epoch e, with 3 steps in an epoch t = 3 e + s, has e EPOCH + s. With
+  t itself the draws of a client would depend on the largest of its cohort.
+  """
+  plan = samples.plan
+  number = t
+  if plan.limit is None:
+    epoch, step = jnp.divmod(t, plan.steps)
+    number = epoch * EPOCH + step
+  key = jax.random.fold_in(steps.step_key, number)
+  batches = []
+  for view, augment_key in enumerate(steps.augment_keys):
+    # Gathered from the data set on the device, augmented, standardised.
+    draw_key = jax.random.fold_in(augment_key, number)
+    batch = samples.batch(steps.rows[t, view], steps.real[t], draw_key)
+    wire_key = jax.random.fold_in(key, WIRE + view)
+    batches.append(batch._replace(key=wire_key))
+  return tuple(batches), key

@@ -17,10 +17,9 @@ from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.faults import Struck
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.schedules import (
-  EPOCH,
-  WIRE,
   Draws,
   Schedule,
+  batches_of,
   draw,
   plan_of,
   schedule,
@@ -397,31 +396,6 @@ class ClientRound:
       alone=alone,
       faults=faults,
     )
-
-
-def batches_of(
-  samples: Samples, steps: Schedule, t: Array
-) -> tuple[tuple[Batch, ...], Array]:
-  """Collects the V batches and the key of step t.
-
-  An epoch is a random order of the client's samples, cut into batches; each
-  view has orders of its own.
-  """
-  plan = samples.plan
-  # Numbered by epoch and step of it: the draws of a client with little data
-  # must not depend on the largest client of its cohort.
-  index = t // plan.steps * EPOCH + t % plan.steps
-  if plan.limit is not None:
-    index = t
-  key = jax.random.fold_in(steps.step_key, index)
-  batches = []
-  for view, augment_key in enumerate(steps.augment_keys):
-    # Gathered from the data set on the device, augmented, standardised.
-    draw_key = jax.random.fold_in(augment_key, index)
-    batch = samples.batch(steps.rows[t, view], steps.real[t], draw_key)
-    wire_key = jax.random.fold_in(key, WIRE + view)
-    batches.append(batch._replace(key=wire_key))
-  return tuple(batches), key
 
 
 def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:

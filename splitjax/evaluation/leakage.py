@@ -19,8 +19,7 @@ from splitjax import losses, wire
 from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.engine.faults import Struck
-from splitjax.engine.schedules import draw, schedule
-from splitjax.engine.visit import batches_of
+from splitjax.engine.schedules import batches_of, draw, schedule
 from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models.conv import conv2d
 from splitjax.models.network import run

@@ -12,7 +12,7 @@ from worlds import by_number, spied
 
 from splitjax import data, fleet
 from splitjax.data import AUGMENTATIONS
-from splitjax.engine import schedules, visit
+from splitjax.engine import schedules
 from splitjax.engine.faults import Struck
 from splitjax.simulation.sandbox import SIZES, parts
 from splitjax.types import Shard
@@ -199,7 +199,7 @@ def brightness(epochs):
     steps = schedules.schedule(client, drawn, 0, active)
 
     def step(t):
-      batches, _ = visit.batches_of(client, steps, t)
+      batches, _ = schedules.batches_of(client, steps, t)
       return jnp.stack([batch.image.sum((1, 2, 3)) for batch in batches])
 
     return jax.vmap(step)(jnp.arange(3 * epochs))
