@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import simulation, target
-from splitjax.engine import devices, layout, round
+from splitjax.engine import devices, round
 from splitjax.fleet import fleets
 from splitjax.methods import METHODS, Method, Optimizer
 from splitjax.models import BACKBONES
@@ -125,7 +125,7 @@ class Rounds:
     fleet = simulation.fleet_of(
       self.method, setting.clients, participants=setting.participants
     )
-    form = layout.of(fleet)
+    form = fleet.layout
     most = max(form.computed(cohort) for cohort in form.cohorts)
     self.devices = min(len(jax.devices()), most)
     mesh = devices.make_mesh(self.devices)

@@ -18,10 +18,10 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine import devices
 from splitjax.engine.devices import COPIED, DIVIDED
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
-from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.loops import Group, loop_of, one_server
 from splitjax.engine.schedules import fold
 from splitjax.engine.visit import Common, Report, Visit, finite, with_draws
+from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Shares, means_of
 from splitjax.models import network

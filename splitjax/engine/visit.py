@@ -15,7 +15,6 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.faults import Struck
-from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.schedules import (
   Draws,
   Schedule,
@@ -24,6 +23,7 @@ from splitjax.engine.schedules import (
   plan_of,
   schedule,
 )
+from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Shares
 from splitjax.types import Batch, Client, Half, Server, Shard, Tree, UserError

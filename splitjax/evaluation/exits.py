@@ -18,8 +18,8 @@ from jax.sharding import Mesh, NamedSharding
 from splitjax import losses, target, trees
 from splitjax.data.feed import BatchPlan, Samples, standardise
 from splitjax.engine import devices
-from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.round import TUNE
+from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods.method import Method
 from splitjax.models import network, sizes
 from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from splitjax.data.feed import BatchPlan
-from splitjax.engine import layout
-from splitjax.engine.layout import Layout
 from splitjax.fleet import Fleet
+from splitjax.fleet.fleets import Layout
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone
 from splitjax.types import Net, Number, Shard, State
@@ -67,7 +66,7 @@ class Subject(NamedTuple):
   @property
   def layout(self) -> Layout:
     """The cohorts, as a compiled program knows them."""
-    return layout.of(self.fleet)
+    return self.fleet.layout
 
   @property
   def widths(self) -> list[int]:

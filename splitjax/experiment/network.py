@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from splitjax.config.config import CHANNELS, Config, OptimizerConfig
-from splitjax.engine import layout, round
+from splitjax.engine import round
 from splitjax.fleet import fleets
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.fleet.fleets import Fleet
@@ -235,7 +235,7 @@ def abstract_state(
   there is no padding. Raises UserError if the method cannot start with these
   clients.
   """
-  clients = layout.of(own_fleet(method, network))
+  clients = own_fleet(method, network).layout
   if widths is not None:
     cohorts = tuple(
       cohort._replace(width=count)

@@ -21,7 +21,6 @@ from jax.sharding import Mesh, SingleDeviceSharding
 
 from splitjax import rules, target, trees
 from splitjax.engine import devices
-from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
 from splitjax.evaluation.exits import (
@@ -39,7 +38,7 @@ from splitjax.experiment.task import (
   make_subject,
   run_key,
 )
-from splitjax.fleet.fleets import with_padding
+from splitjax.fleet.fleets import Layout, with_padding
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.types import Metrics, Net, Row, Shard, State, Tree

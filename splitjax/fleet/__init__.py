@@ -8,7 +8,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "allocation": ["ALLOCATIONS", "cut_costs", "cut_table"],
     "fleets": [
       "Cohort",
+      "CohortShape",
       "Fleet",
+      "Layout",
       "assign_depths",
       "divide",
       "even_depths",

@@ -1,11 +1,12 @@
 """The clients: their depths, their speeds, and how devices hold them.
 
 Clients of one depth form a cohort and are stacked on a leading axis. A compiled
-round knows a fleet by its layout alone (`engine.layout`).
+round knows a fleet by its `Layout` alone.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,40 @@ class Cohort:
     return self.ids + self.ids[:1] * self.padding
 
 
+class CohortShape(NamedTuple):
+  """A cohort without its clients' numbers."""
+
+  depth: int
+  size: int  #: without padding
+  width: int  #: with padding
+  chunk: int | None = None
+
+
+class Layout(NamedTuple):
+  """A fleet in counts, static to a round, whose program serves all seeds.
+
+  Which client is where is data (Shard.number).
+  """
+
+  cohorts: tuple[CohortShape, ...]
+  participants: int
+  devices: int = 1
+
+  @property
+  def size(self) -> int:
+    """N, the clients of all cohorts."""
+    return sum(cohort.size for cohort in self.cohorts)
+
+  @property
+  def partial(self) -> bool:
+    """Tells whether clients may sit out a round."""
+    return self.participants < self.size
+
+  def computed(self, cohort: CohortShape) -> int:
+    """Counts the clients of a cohort that any round computes, min(N_c, P)."""
+    return min(cohort.size, self.participants)
+
+
 @dataclasses.dataclass(frozen=True)
 class Fleet:
   """All clients.
@@ -60,6 +95,15 @@ class Fleet:
   def num_clients(self) -> int:
     """Counts the clients of all cohorts, N."""
     return len(self.power)
+
+  @property
+  def layout(self) -> Layout:
+    """The fleet in counts."""
+    shapes = tuple(
+      CohortShape(c.depth, len(c.ids), len(c.numbers), c.chunk)
+      for c in self.cohorts
+    )
+    return Layout(shapes, self.participants, self.devices)
 
 
 def even_depths(

@@ -119,13 +119,6 @@ class Split(Method):
       losses["client"] = front.loss
     return half, copy, losses
 
-  def client_pass(self, half: Half, batch: Batch) -> tuple[Half, Losses]:
-    """The client descends l_C, while the server is down."""
-    front = self.front(half.net, batch)
-    grads = front.pull(jnp.zeros_like(front.features), 1.0)
-    half = self.optimizer.step(half, grads, front.stats)
-    return half, {"client": front.loss}
-
 
 @pytree
 class SplitGP(FineTuning, Blended, Split):
@@ -144,7 +137,10 @@ class SplitGP(FineTuning, Blended, Split):
 
   def alone(self, half, context, batches, key):
     (batch,) = batches
-    return self.client_pass(half, batch)
+    front = self.front(half.net, batch)
+    grads = front.pull(jnp.zeros_like(front.features), 1.0)
+    half = self.optimizer.step(half, grads, front.stats)
+    return half, {"client": front.loss}
 
 
 @pytree

@@ -12,11 +12,11 @@ from splitjax import rules, trees
 from splitjax.data import feed
 from splitjax.data.dataset import fitting, scale
 from splitjax.data.feed import BatchPlan
-from splitjax.engine import layout, round
+from splitjax.engine import round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
 from splitjax.fields import COUNT, convert, unknown
 from splitjax.fleet import fleets, orders
-from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.fleets import Fleet, Layout
 from splitjax.methods.method import Method
 from splitjax.models import network
 from splitjax.types import (
@@ -33,7 +33,7 @@ from splitjax.types import (
 class Keywords(TypedDict):
   """What describes the clients to `run_round`."""
 
-  layout: layout.Layout
+  layout: Layout
   plans: tuple[BatchPlan, ...]
   faults: FaultTable
 
@@ -57,7 +57,7 @@ class Simulation(NamedTuple):
     """Makes the state before the first round, in new arrays."""
     key = jax.random.key(seed)
     full = network.init(method.backbone, key)
-    state = round.start(method, layout.of(self.fleet), full, key)
+    state = round.start(method, self.fleet.layout, full, key)
     return jax.tree.map(jnp.copy, state)  # a round donates it
 
   def round(self, method: Method, state: State) -> tuple[State, Metrics]:
@@ -72,8 +72,9 @@ class Simulation(NamedTuple):
   @property
   def how(self) -> Keywords:
     """The keywords of `run_round`."""
-    fleet = layout.of(self.fleet)
-    return Keywords(layout=fleet, plans=self.plans, faults=self.faults)
+    return Keywords(
+      layout=self.fleet.layout, plans=self.plans, faults=self.faults
+    )
 
   def client(self, state: State, number: int) -> Client:
     """Finds a client in the state by its number."""

@@ -10,7 +10,7 @@ from marks import slow
 from refusals import refused
 from worlds import SIZES, assert_close, by_number, spied
 
-from splitjax.engine import layout, round
+from splitjax.engine import round
 from splitjax.fleet.fleets import (
   Cohort,
   assign_depths,
@@ -86,7 +86,7 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p)
   keys = jax.random.split(jax.random.key(1), 600)
   numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
-  draw = functools.partial(round.sample, layout.of(fleet), numbers=numbers)
+  draw = functools.partial(round.sample, fleet.layout, numbers=numbers)
   sampled = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
@@ -161,7 +161,7 @@ def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = divide(fleet, devices, [chunk] * 3)
   numbers = [jnp.array(cohort.numbers) for cohort in fleet.cohorts]
   seen = []
-  samples = round.sample(layout.of(fleet), jax.random.key(1), numbers)
+  samples = round.sample(fleet.layout, jax.random.key(1), numbers)
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * cohort.chunk
     active, slots = np.asarray(sample.active), np.arange(len(cohort.numbers))

@@ -8,8 +8,8 @@ from marks import slow
 from worlds import world
 
 from splitjax import trees
-from splitjax.engine import layout, round
-from splitjax.engine.layout import CohortShape, Layout
+from splitjax.engine import round
+from splitjax.fleet import CohortShape, Layout
 from splitjax.methods import METHODS
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -105,7 +105,7 @@ def test_a_state_does_not_grow_with_its_clients(name):
   before = trees.num_bytes((state.clients, state.server))
   state, _ = made.round(state)
   assert trees.num_bytes((state.clients, state.server)) == before
-  assert layout.of(made.fleet).size == 6
+  assert made.fleet.layout.size == 6
 
 
 SAID = "up/features is sent inside .*: compute there, and send outside of it"

@@ -11,7 +11,7 @@ from marks import slow
 from worlds import by_number, networks, world
 
 from splitjax import data, trees
-from splitjax.engine import layout, round
+from splitjax.engine import round
 from splitjax.engine.faults import Struck
 from splitjax.engine.round import ROUND
 from splitjax.engine.schedules import draw, plan_of
@@ -59,7 +59,7 @@ def all_alone(made, state, programs, batch):
   key = jax.random.fold_in(key, state.round)
   sample_key, client_key = (jax.random.fold_in(key, use) for use in range(2))
   numbers = [shard.number for shard in made.shards]
-  samples = round.sample(layout.of(made.fleet), sample_key, numbers)
+  samples = round.sample(made.fleet.layout, sample_key, numbers)
   on = {
     int(n)
     for number, sample in zip(numbers, samples, strict=True)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import data, models, simulation, trees, wire
-from splitjax.engine import devices, layout, round, visit
+from splitjax.engine import devices, round, visit
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round
@@ -208,7 +208,7 @@ def population(
 
 def start(world: Population, method: Method) -> State:
   """The state before the first round, in buffers that may be donated."""
-  clients = layout.of(world.simulation.fleet)
+  clients = world.simulation.fleet.layout
   state = round.start(method, clients, full(world.net), jax.random.key(0))
   return jax.tree.map(jnp.copy, state)
 
