@@ -19,7 +19,6 @@ import splitjax
 from splitjax import experiment
 from splitjax.cli import MODES
 from splitjax.config.tree import value_of
-from splitjax.data import FORMS
 from splitjax.methods import METHODS
 from splitjax.reports import numbers, quantities
 
@@ -167,6 +166,14 @@ def commands(page):
 
 
 EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
+
+
+FORMS = {
+  "digits": ((28, 28, 1), 10),
+  "fashion_mnist": ((28, 28, 1), 10),
+  "cifar10": ((32, 32, 3), 10),
+  "cifar100": ((32, 32, 3), 100),
+}
 
 
 @functools.cache

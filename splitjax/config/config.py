@@ -401,7 +401,7 @@ class Config(FieldGroup, root=True):
     # These take a second to import.
     from splitjax.data import corruptions, sources
 
-    sources.check_name(self.data.name)
+    sources.reader(self.data.name)
     corruptions.read_domains(self.data.domains, "data.domains")
     corruptions.read_domains(self.eval.domains, "eval.domains")
     shift = self.eval.shift.name

@@ -16,21 +16,14 @@ SHIFTS: `(data, parts, rhos, seed, **options) -> TestSets`.
 
 import lazy_loader
 
-from splitjax.data.dataset import Dataset
-from splitjax.data.partitions import GROUPS, PARTITIONS, client_split
-from splitjax.data.sources import SOURCES, load
-from splitjax.data.test_sets import SHIFTS, TestSets
-
-__all__ = [
-  "GROUPS",
-  "PARTITIONS",
-  "SHIFTS",
-  "SOURCES",
-  "Dataset",
-  "TestSets",
-  "client_split",
-  "load",
-]
+from splitjax.data.dataset import Dataset as Dataset
+from splitjax.data.partitions import GROUPS as GROUPS
+from splitjax.data.partitions import PARTITIONS as PARTITIONS
+from splitjax.data.partitions import client_split as client_split
+from splitjax.data.sources import SOURCES as SOURCES
+from splitjax.data.sources import load as load
+from splitjax.data.test_sets import SHIFTS as SHIFTS
+from splitjax.data.test_sets import TestSets as TestSets
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
@@ -41,7 +34,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
     "official": ["OFFICIAL", "prepare"],
     "partitions": ["HOLD", "deal", "round_fairly"],
-    "sources": ["FORMS", "check_name"],
+    "sources": ["reader"],
     "test_sets": ["holdout", "id_ood_sets", "main_classes", "realised_rho"],
   },
 )

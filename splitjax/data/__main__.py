@@ -17,19 +17,17 @@ from splitjax.types import UserError
 def main(argv: Sequence[str] | None = None) -> int:
   """Prepares a data set; returns 0, 2 after an error, 130 if interrupted."""
   parser = argparse.ArgumentParser("python -m splitjax.data")
+  add = parser.add_argument
   text = (
     "prepare NAME converts official files to the arrays that runs read; files"
     " are downloaded into DIR/downloads/NAME unless they lie there already"
   )
-  parser.add_argument("command", choices=["prepare"], help=text)
-  parser.add_argument("name", metavar="NAME", choices=[*OFFICIAL])
+  add("command", choices=["prepare"], help=text)
+  add("name", metavar="NAME", choices=[*OFFICIAL])
   text = "folder of all prepared data (SPLITJAX_DATA or ~/splitjax_data)"
-  parser.add_argument("--data_dir", metavar="DIR", help=text)
-  text = (
-    "accept files that differ from the official ones; every report on the data"
-    " will say so"
-  )
-  parser.add_argument("--allow-modified", action="store_true", help=text)
+  add("--data_dir", metavar="DIR", help=text)
+  text = "accept files that are not the official ones; every report will say so"
+  add("--allow-modified", action="store_true", help=text)
   args = parser.parse_args(argv)
   name = args.name
   try:

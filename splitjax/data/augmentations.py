@@ -1,8 +1,7 @@
 """AUGMENTATIONS: random changes of images, made on device during training.
 
-`data.augment` is a tuple of names; the augmentations change a batch's pixels
-one after another, before standardisation. Each image is changed independently,
-with random numbers from the batch's key.
+Those that `data.augment` names change a batch's pixels one after another,
+before standardisation, each image by draws of its own from the batch's key.
 """
 
 import functools
@@ -32,7 +31,7 @@ def of_image(change: Callable[[Array, Array], Array]) -> Augmentation:
 
 
 def crop(image: Array, key: Array, *, mirror: bool = False) -> Array:
-  """Pads images by PAD black pixels on every side, and crops them at random."""
+  """Pads images by PAD black pixels on every side and crops them at random."""
   offset_key, side_key = jax.random.split(key)
   corner = jax.random.randint(offset_key, (len(image), 2), 0, 2 * PAD + 1)
   flip = jax.random.bernoulli(side_key, 0.5, (len(image),))
@@ -64,10 +63,9 @@ def augmented(image: Array, names: Sequence[str], key: Array) -> Array:
 
 
 def check(names: Sequence[str], data: Dataset) -> None:
-  """Raises UserError unless the inputs can be augmented so.
+  """Raises UserError for other inputs than images.
 
-  Ours are for images. One of the user's may change inputs of other kinds, but
-  no token ids.
+  One of the user's may change all kinds but token ids.
   """
   for name in names:
     ours = getattr(AUGMENTATIONS[name], "__module__", "") == __name__

@@ -2,14 +2,14 @@
 
 A domain is "clean", or a corruption's name and its severity, such as
 "gaussian_blur 3". Unlike an augmentation, it is a property of an image: the
-change is computed once, on the device, from the image and the run's seed. Names
-and parameters are those of CIFAR-10-C (Hendrycks and Dietterich, Benchmarking
-Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019),
-except for `rotation`, which turns by 15 degrees per severity: "clean" and its
-five severities are the six domains of rotated MNIST (Ghifary et al., ICCV
-2015).
+change is computed once, from the image and the run's seed. Names and numbers
+are those of CIFAR-10-C (Hendrycks and Dietterich, Benchmarking Neural Network
+Robustness to Common Corruptions and Perturbations, ICLR 2019), except for
+`rotation`: "clean" and its five severities are the six domains of rotated MNIST
+(Ghifary et al., ICCV 2015).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -81,7 +81,7 @@ def pixelate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def _at(severity: Array, *numbers: float) -> Array:
-  """Returns the number that belongs to a severity, 1 to 5."""
+  """Returns the number of a severity, 1 to 5."""
   return jnp.array(numbers)[severity - 1]
 
 
@@ -91,10 +91,7 @@ def _along_sides(
   matrix: Callable[[int, float], np.ndarray],
   numbers: Sequence[float],
 ) -> Array:
-  """Multiplies an image along both sides by matrices.
-
-  For a side of n pixels it is matrix(n, numbers[severity - 1]), [n, n].
-  """
+  """Multiplies sides of n pixels by matrix(n, number of the severity)."""
   down, across = (
     jnp.array([matrix(side, number) for number in numbers])[severity - 1]
     for side in image.shape[:2]
@@ -104,10 +101,7 @@ def _along_sides(
 
 
 def _smooth(side: int, sigma: float) -> np.ndarray:
-  """Returns a Gaussian filter [side, side], cut off at 4 sigma.
-
-  Copies of the edge pixels extend the image.
-  """
+  """Returns a Gaussian filter [side, side] with copies of edge pixels."""
   reach = int(4 * sigma + 0.5)
   step = np.arange(-reach, reach + 1)
   weight = np.exp(-((step / sigma) ** 2) / 2)
@@ -127,8 +121,8 @@ def _coarse(side: int, share: float) -> np.ndarray:
 def _box(source: int, target: int) -> np.ndarray:
   """Returns weights [target, source] that resize as Pillow's BOX does.
 
-  A larger pixel is the mean of the old ones whose centres it covers, a smaller
-  one equal to the old pixel that covers its centre.
+  A new pixel is the mean of the old ones whose centres it covers, or a copy of
+  the one that covers its centre.
   """
   wide = source / target
   centre = wide * (np.arange(target)[:, None] + 0.5)
@@ -148,22 +142,16 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 def read_domains(names: Sequence[str], field: str) -> tuple[str, ...]:
   """Checks domains; a corruption's name stands for its five severities."""
+  choices = {CLEAN: [CLEAN]}
+  for name in CORRUPTIONS:
+    choices[name] = [f"{name} {severity}" for severity in range(1, 6)]
+    choices |= {domain: [domain] for domain in choices[name]}
   domains: list[str] = []
-  for text in names:
-    name, _, severity = text.partition(" ")
-    choices = [CLEAN, *CORRUPTIONS]
-    require(name in choices, unknown(field, name, choices, "corruption"))
-    require(
-      text == CLEAN or (name != CLEAN and severity in ("", *"12345")),
-      f"{field}={text!r}: give {CLEAN}, a corruption, or one with a severity of"
-      " 1 to 5, as in 'rotation 3'",
-    )
-    if text == CLEAN or severity:
-      domains.append(text)
-    else:
-      domains += [f"{name} {level}" for level in range(1, 6)]
+  for name in names:
+    require(name in choices, unknown(field, name, choices, "domain"))
+    domains += choices[name]
   require(
-    len(set(domains)) == len(domains),
+    len({*domains}) == len(domains),
     f"{field}={tuple(names)}: name each domain once",
   )
   return tuple(domains)
@@ -180,13 +168,10 @@ def corrupted(
 ) -> Dataset:
   """Changes the images of a data set by domains, and notes the domain of each.
 
-  Each training image is changed once, in place; `train_domain` [Z] int has the
-  number of its domain in `domains`. The test split has one copy of each image
-  for every domain: image m in domain d is row d M + m. Draws are fixed by the
-  seed and an image's row, whatever the severity.
-
-  Raises:
-    UserError: the inputs are no images, or they have domains of their own.
+  `train_domain` [Z] int has each training image's number in `domains`. The test
+  split gets a copy of each image for every domain: image m in domain d is row
+  d M + m. Draws are fixed by the seed and an image's row, whatever the
+  severity. UserError without images, or if they have domains of their own.
   """
   named = data.train_domain is not None or data.test_domain is not None
   require(
@@ -232,11 +217,12 @@ def _changed(
     block = slice(start, start + BLOCK)
     filled = np.resize(changed[block], (BLOCK, *changed.shape[1:]))
     numbers = np.resize(rows[block], BLOCK).astype(np.int32)
-    result = _compiled(CORRUPTIONS[name], filled, int(severity), key, numbers)
+    result = _change(CORRUPTIONS[name], filled, int(severity), key, numbers)
     changed[block] = np.asarray(result)[: len(rows) - start]
   return changed
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _change(
   corruption: Corruption, image: Array, severity: Array, key: Array, rows: Array
 ) -> Array:
@@ -248,6 +234,3 @@ def _change(
     return jnp.clip(jnp.round(changed), 0, 255).astype(jnp.uint8)
 
   return jax.vmap(of_image)(image, rows)
-
-
-_compiled = jax.jit(_change, static_argnums=0)

@@ -1,9 +1,9 @@
 """A data set as arrays on the host: the record, its check and its scale.
 
 Inputs, all named `image`, are images uint8 [Z, H, W, c], series [Z, T, c] of c
-channels at T steps, tables [Z, F], other arrays [Z, ...], such as spectrograms
-float32 [Z, H, W, c], or token ids, integers [Z, T] of 0 to V - 1. They keep
-shape and dtype on host and device; numbers of 64 bits are cast to 32.
+channels at T steps, tables [Z, F], other arrays [Z, ...] such as spectrograms,
+or token ids, integers [Z, T] of 0 to V - 1. They keep shape and dtype on host
+and device; numbers of 64 bits are cast to 32.
 """
 
 import unicodedata
@@ -28,7 +28,16 @@ OBJECTS = (
   " one-hot and labels as numbers or text, np.array(names, str); fill what is"
   " None"
 )
-"""What to do about an array of Python objects."""
+REMEDIES = {
+  "O": OBJECTS,
+  "U": "give words as token ids with their number, vocabulary, and categories"
+  " one-hot",
+}
+"""What to do about inputs of a kind that no network takes."""
+REMEDY = (
+  "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F], or"
+  " token ids, integers [Z, T], with their number, vocabulary"
+)
 
 MOST_CLASSES = 100_000
 LARGEST = 1e18
@@ -102,7 +111,7 @@ class Dataset(NamedTuple):
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns the number in train_client that a client's rows share, [N].
 
-    Returns None if rows of a client differ in it, or there is no train_client.
+    None if rows of a client differ in it, or there is no train_client.
     """
     if self.train_client is None:
       return None
@@ -115,15 +124,14 @@ def merged(data: Dataset) -> Dataset:
 
   Clients or domains that one split alone names are left out.
   """
+  if not len(data.test_label):
+    return data
   fields = dict[str, Any]()
   for train_key, test_key in zip(keys("train"), keys("test"), strict=True):
-    train = getattr(data, train_key)
-    test = getattr(data, test_key)
-    if len(data.test_label):
-      both = train is not None and test is not None
-      train = np.concatenate([train, test]) if both else None
-    fields[train_key] = train
-    fields[test_key] = None if test is None else test[:0]
+    splits = [getattr(data, train_key), getattr(data, test_key)]
+    both = all(column is not None for column in splits)
+    fields[train_key] = np.concatenate(splits) if both else None
+    fields[test_key] = splits[1][:0] if both else None
   return data._replace(**fields)
 
 
@@ -133,10 +141,7 @@ def checked(data: Dataset) -> Dataset:
   Names are numbered in ascending order, or in that of `class_names` and the
   like; so are clients and domains that are integers without names. Grey images
   uint8 [Z, H, W] get an axis of channels. C, if it is not stated, is one more
-  than the highest label.
-
-  Raises:
-    UserError: a field is invalid, or fields do not fit together.
+  than the highest label. Raises UserError if fields are wrong or do not fit.
 
   Example:
     >>> import numpy as np
@@ -176,18 +181,16 @@ def checked(data: Dataset) -> Dataset:
 def _numbered(data: Dataset, field: str) -> Dataset:
   """Checks the labels, clients or domains of both splits; numbers names."""
   columns = dict[str, np.ndarray]()
-  for split in SPLITS:
-    key = f"{split}_{field}"
-    if getattr(data, key) is None:
-      continue
-    column = columns[key] = np.asanyarray(getattr(data, key))
-    samples = len(getattr(data, f"{split}_image"))
-    require(
-      column.dtype.kind in "iuU" and column.shape == (samples,),
-      f"{key} is {column.dtype} {list(column.shape)}: give each of {samples}"
-      " samples an integer from 0 on, or a name as text; of one-hot rows give"
-      " the argmax; there is no regression",
-    )
+  for key in (f"train_{field}", f"test_{field}"):
+    if getattr(data, key) is not None:
+      column = columns[key] = np.asanyarray(getattr(data, key))
+      samples = len(getattr(data, key.replace(field, "image")))
+      require(
+        column.dtype.kind in "iuU" and column.shape == (samples,),
+        f"{key} is {column.dtype} {list(column.shape)}: give each of {samples}"
+        " samples an integer from 0 on, or a name as text; of one-hot rows give"
+        " the argmax; there is no regression",
+      )
   texts = {column.dtype.kind == "U" for column in columns.values()}
   require(
     len(texts) < 2 and (not texts or f"train_{field}" in columns),
@@ -201,10 +204,10 @@ def _numbered(data: Dataset, field: str) -> Dataset:
     unique, position = np.unique(number, return_inverse=True)
     printed = [printable(name) for name in unique.tolist()]
     names = names or tuple(printed)
-    unknown = sorted(set(printed) - set(names))
+    missing = sorted({*printed} - {*names})
     require(
-      not unknown,
-      f"{field} {unknown[:1]} is not among the {len(names)} names: add it",
+      not missing,
+      f"{field} {missing[:1]} is not among the {len(names)} names: add it",
     )
     number = np.array([names.index(name) for name in printed])[position]
   count = len(names)
@@ -247,17 +250,10 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
   kind = image.dtype.kind
   text = f"{key} is {image.dtype} {list(shape)}"
   fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
-  remedies = {
-    "O": OBJECTS,
-    "U": "give words as token ids with their number, vocabulary, and categories"
-    " one-hot",
-  }
-  remedy = remedies.get(
-    kind.replace("S", "U"),
-    "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F],"
-    " or token ids, integers [Z, T], with their number, vocabulary",
+  require(
+    fits and image.ndim > 1 and 0 not in shape[1:],
+    f"{text}: {REMEDIES.get(kind.replace('S', 'U'), REMEDY)}",
   )
-  require(fits and image.ndim > 1 and 0 not in shape[1:], f"{text}: {remedy}")
   require(
     len(shape) != 4 or shape[1] not in (1, 3) or min(shape[2:]) < 5,
     f"{text}, channels first: transpose images with (0, 2, 3, 1) to"
@@ -283,14 +279,11 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
 def fitting(
   image: Any, shape: tuple[int, ...], dtype: str, vocabulary: int = 0
 ) -> np.ndarray:
-  """Returns inputs that a network takes: [B, *shape] of its `dtype`.
+  """Returns inputs that a network takes: [B, *shape] of its `dtype`, B >= 1.
 
   Numbers of other widths and byte orders are cast; grey images may lack the
-  axis of channels. B is at least 1; `vocabulary` is 0 but for token ids.
-
-  Raises:
-    UserError: the inputs have another shape or kind of numbers, or numbers that
-      no network takes.
+  axis of channels. `vocabulary` is 0 but for token ids. Raises UserError if
+  they have another shape or kind, or numbers that the network does not take.
   """
   try:
     array = np.asarray(image)
@@ -325,7 +318,7 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def unscaled(vocabulary: int = 0) -> Scale:
-  """Returns the scale that leaves numbers (or token ids) as they are."""
+  """Returns the scale that leaves numbers or token ids as they are."""
   return ((), ()) if vocabulary else ((0.0,), (1.0,))
 
 
@@ -334,13 +327,8 @@ def scale(
 ) -> Scale:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
-  `vocabulary` is 0 but for token ids, which are not standardised.
-
-  Returns:
-    mean and std, c numbers each; the std of a constant channel is set to 1.
-
-  Raises:
-    UserError: float32 does not hold a channel's numbers apart.
+  The std of a constant channel is set to 1; token ids (`vocabulary` above 0)
+  have neither. UserError if float32 does not hold a channel's numbers apart.
   """
   if vocabulary:
     return unscaled(vocabulary)
@@ -375,8 +363,8 @@ def _moments(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Computes mean and std [c] of an array in float64, block by block.
 
-  Raises UserError if an entry of the last axis has numbers that float32 does
-  not hold, or, unless `spread` is false, does not hold apart.
+  UserError if float32 does not hold the numbers of an entry of the last axis,
+  or, unless `spread` is false, does not hold them apart.
   """
   channels = image.shape[-1]
   # One sample's numbers are subtracted, so that a constant entry has a

@@ -1,6 +1,6 @@
 """Batches inside the compiled round: how rows are drawn, masked and gathered.
 
-The device holds one copy of the data set, in its own dtype. A round draws row
+The device holds one copy of the data set, in its dtype. A round draws row
 numbers and gathers these rows; nothing is copied from the host. Masked rows pad
 each client to the size of its cohort's largest client; no sample is dropped.
 """
@@ -38,9 +38,9 @@ class BatchPlan(NamedTuple):
   def of_round(
     self, size: np.ndarray, epochs: int | None = None
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the local steps of a round, and the samples in them, [N] int each.
+    """Counts local steps of a round and the samples in them, [N] int each.
 
-    `size` [N] counts each client's samples. `epochs`, unless None, replaces the
+    `size` [N] counts the clients' samples. `epochs`, unless None, replaces the
     plan's epochs and lifts its limit.
     """
     of_epoch = -(-size // self.batch)
@@ -81,10 +81,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, validation: bool = False) -> tuple[Array, Array]:
-    """Batches a client's training (or validation) samples in stored order.
-
-    Returns rows [steps, B] int32 of the data set and a mask, False for padding.
-    """
+    """Batches the training (or validation) samples in stored order: `epoch`."""
     rows = self.shard.validation if validation else self.shard.rows
     pad = -len(rows) % self.plan.batch
     rows = jnp.pad(rows, (0, pad), constant_values=-1)
@@ -92,10 +89,9 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
-    """Cuts a round's orders, all from `draw_order`, into batches.
+    """Cuts orders [V, E, S] of V views and E epochs, T steps, into batches.
 
-    `orders` [V, E, S] has one order per view and epoch. Returns rows [T, V, B]
-    int32, and one mask [T, B] bool for all views; E epochs have T steps.
+    Returns rows [T, V, B] int32, and one mask [T, B] bool for all views.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -105,8 +101,8 @@ class Samples(NamedTuple):
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
     """Gathers, augments and standardises the `rows` [B] int32 of one batch.
 
-    `real` [B] is False for padding. `key` [] seeds augmentation and random
-    layers; if it is None, both are off.
+    `real` [B] is False for padding. Without a key there are no draws, neither
+    of augmentation nor of random layers.
     """
     image = self.shard.image[rows]
     if key is not None:
@@ -116,19 +112,13 @@ class Samples(NamedTuple):
     return Batch(image, self.shard.label[rows], real, drawn)
 
   def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
-    """Makes a batch that is not augmented, with a key for random layers.
-
-    The key is that of a pass over the data, folded with the batch's first row.
-    """
+    """Makes a batch that is not augmented, for a pass with random layers."""
     batch_key = jax.random.fold_in(key, rows[0])
     return self.batch(rows, real)._replace(key=batch_key)
 
 
 def draw_order(key: Array, length: int, size: Array) -> Array:
-  """Draws the order of a client's samples, padded to `length`: [S] int32.
-
-  The indices below `size` [] come first, at random, then those of padding.
-  """
+  """Draws an order [length] int32: indices below `size` [], then padding."""
   draw = jax.random.uniform(key, (length,))
   return jnp.argsort(jnp.where(jnp.arange(length) < size, draw, 2.0))
 
@@ -136,9 +126,9 @@ def draw_order(key: Array, length: int, size: Array) -> Array:
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
-  """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
+  """Converts inputs [B, ..., c] to (x - mean) / std, float; token ids to int32.
 
-  Token ids, whose mean is (), become int32 and keep their values.
+  The mean of token ids is ().
   """
   if not len(mean):
     return image.astype(jnp.int32)
@@ -146,7 +136,7 @@ def standardise(
 
 
 def digest(*arrays: np.ndarray) -> str:
-  """Hashes the shapes, dtypes and bytes of arrays to a hexadecimal digest."""
+  """Hashes the shapes, dtypes and bytes of arrays."""
   hasher = hashlib.blake2b(digest_size=16)
   for array in arrays:
     hasher.update(repr((array.shape, str(array.dtype))).encode())
@@ -161,10 +151,7 @@ def epochs(
   sizes: Sequence[int] | np.ndarray,
   batch: int,
 ) -> int:
-  """Returns how many epochs give each of N clients `local_steps` steps.
-
-  If `local_steps` is None, these are `local_epochs`.
-  """
+  """Returns how many epochs give all clients `local_steps`, unless None."""
   if local_steps is None:
     return local_epochs
   steps = -(-np.asarray(sizes) // batch)
@@ -180,10 +167,9 @@ def plan(
   augment: tuple[str, ...] = (),
   limit: int | None = None,
 ) -> BatchPlan:
-  """Plans a cohort's batches; `sizes` are its clients' numbers of samples.
+  """Plans the batches of a cohort whose clients have `sizes` samples.
 
-  B is `batch_size`, or the number of samples of the largest client if that is
-  less. `limit` is as in BatchPlan.
+  B is `batch_size`, or the size of the largest client if that is less.
   """
   batch = min(batch_size, max(sizes))
   steps = [-(-n // batch) for n in sizes]
@@ -206,10 +192,9 @@ def shards(
   classes: int,
   numbers: Sequence[int],
 ) -> Shard:
-  """Stacks the data of a cohort's clients; `numbers` are theirs in the fleet.
+  """Stacks the rows of a cohort's clients; `numbers` are theirs in the fleet.
 
-  `image` [Z, ...] and `label` [Z] int32 are the training split. The Shard has
-  rows [N, S], size [N], counts [N, C] and number [N].
+  `image` [Z, ...] and `label` [Z] int32 are the training split.
   """
   host = np.asarray(label)
   counts = [np.bincount(host[part], minlength=classes) for part in parts]

@@ -2,12 +2,12 @@
 
   python -m splitjax.data prepare cifar10
 
-downloads them into DATA_DIR/downloads/cifar10, checks them and writes the
-arrays into DATA_DIR/cifar10. A file that lies there already is not downloaded;
-one with another checksum needs --allow-modified, and reports then say so.
+downloads them into DATA_DIR/downloads/cifar10, unless they lie there already,
+checks them and writes the arrays into DATA_DIR/cifar10. A file with another
+checksum needs --allow-modified, and reports then say so.
 
 A reader takes the paths of verified files, in the order of `Official.files`,
-and returns a Dataset in official order, without its name.
+and returns `Read` in official order.
 """
 
 import functools
@@ -30,16 +30,20 @@ from splitjax.data.dataset import SPLITS, Dataset, require
 from splitjax.data.store import Folder
 from splitjax.types import UserError
 
+Read = tuple[Sequence[np.ndarray], Sequence[np.ndarray], Sequence[str]]
+"""Inputs and labels, each of the training and the test split, and the names of
+classes, if the files have them."""
 
-def idx(*paths: Path) -> Dataset:
+
+def idx(*paths: Path) -> Read:
   """Reads MNIST's format: a header of 16 or 8 bytes, then bytes."""
   unpacked = [gzip.decompress(path.read_bytes()) for path in paths]
   raw = [np.frombuffer(x, np.uint8) for x in unpacked]
   images = [x[16:].reshape(-1, 28, 28, 1) for x in raw[::2]]
-  return _dataset(images, [x[8:] for x in raw[1::2]])
+  return images, [x[8:] for x in raw[1::2]], ()
 
 
-def cifar(path: Path, *, names: str, column: int = 0) -> Dataset:
+def cifar(path: Path, *, names: str, column: int = 0) -> Read:
   """Reads a binary archive: records of one or two labels and 3,072 pixels.
 
   `names` is the file of the classes' names, `column` is that of their numbers.
@@ -47,28 +51,25 @@ def cifar(path: Path, *, names: str, column: int = 0) -> Dataset:
   members = _members(path, r"\.(bin|txt)$")
   raw = {name.split("/")[-1]: content for name, content in members.items()}
   width = 3073 + ("train.bin" in raw)
-  batches = [name for name in sorted(raw) if name.endswith(".bin")]
   splits = []
-  for pattern in ("train|data", "test"):
-    chosen = [raw[name] for name in batches if re.match(pattern, name)]
-    splits.append(np.frombuffer(b"".join(chosen), np.uint8).reshape(-1, width))
-  images = [
-    x[:, -3072:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for x in splits
-  ]
-  labels = [x[:, column] for x in splits]
-  return _dataset(images, labels, raw[names].decode().split())
+  for pattern in (r"(train|data).*bin", r"test.*bin"):
+    batches = [raw[name] for name in sorted(raw) if re.match(pattern, name)]
+    splits.append(np.frombuffer(b"".join(batches), np.uint8).reshape(-1, width))
+  planes = [x[:, -3072:].reshape(-1, 3, 32, 32) for x in splits]
+  images = [x.transpose(0, 2, 3, 1) for x in planes]
+  return images, [x[:, column] for x in splits], raw[names].decode().split()
 
 
-def svhn(*paths: Path) -> Dataset:
+def svhn(*paths: Path) -> Read:
   """Reads MATLAB files; the digit 0 is written as 10."""
   from scipy.io import loadmat
 
   splits = [loadmat(path) for path in paths]
   images = [np.moveaxis(x["X"], -1, 0) for x in splits]
-  return _dataset(images, [x["y"].ravel() % 10 for x in splits])
+  return images, [x["y"].ravel() % 10 for x in splits], ()
 
 
-def tiny_imagenet(path: Path) -> Dataset:
+def tiny_imagenet(path: Path) -> Read:
   """Reads Tiny-ImageNet; the official validation split is the test split.
 
   Labels are the lines of wnids.txt. Training images are ordered by class and
@@ -88,37 +89,16 @@ def tiny_imagenet(path: Path) -> Dataset:
   return _pictures(raw, (train, test), 64, wnids)
 
 
-def cinic10(path: Path) -> Dataset:
+def cinic10(path: Path) -> Read:
   """Reads the splits train and test of CINIC-10, ordered by class and name."""
   raw = _members(path, r"(train|test)/\w+/[^./]+\.png$")
-  folders = {name: name.split("/")[-3:-1] for name in sorted(raw)}
-  classes = sorted({kind for _, kind in folders.values()})
-  pictures = [
-    [
-      (classes.index(x[1]), name)
-      for name, x in folders.items()
-      if x[0] == split
-    ]
+  label = {name: name.split("/")[-2] for name in sorted(raw)}
+  classes = sorted({*label.values()})
+  splits = [
+    [(classes.index(label[x]), x) for x in label if f"/{split}/" in x]
     for split in SPLITS
   ]
-  return _pictures(raw, pictures, 32, classes)
-
-
-def _dataset(
-  images: Sequence[np.ndarray],
-  labels: Sequence[np.ndarray],
-  names: Sequence[str] = (),
-) -> Dataset:
-  """Makes a data set of the arrays of both splits."""
-  return Dataset(
-    name="",
-    classes=0,
-    train_image=np.ascontiguousarray(images[0]),
-    train_label=labels[0].astype(np.int32),
-    test_image=np.ascontiguousarray(images[1]),
-    test_label=labels[1].astype(np.int32),
-    class_names=tuple(names),
-  )
+  return _pictures(raw, splits, 32, classes)
 
 
 def _members(path: Path, pattern: str) -> dict[str, bytes]:
@@ -140,7 +120,7 @@ def _pictures(
   splits: Sequence[Sequence[tuple[int, str]]],
   side: int,
   classes: Sequence[str],
-) -> Dataset:
+) -> Read:
   """Decodes JPEG or PNG files, each given as a label and a name in `raw`."""
   from PIL import Image
 
@@ -151,7 +131,7 @@ def _pictures(
       image[i] = np.asarray(Image.open(io.BytesIO(raw[name])).convert("RGB"))
     images.append(image)
   labels = [np.array([label for label, _ in split]) for split in splits]
-  return _dataset(images, labels, classes)
+  return images, labels, classes
 
 
 class Official(NamedTuple):
@@ -159,9 +139,7 @@ class Official(NamedTuple):
 
   files: dict[str, str]  #: name of each file -> "md5:..."
   address: str  #: that of the folder of the files
-  read: Callable[..., Dataset]
-  shape: tuple[int, ...] = (32, 32, 3)  #: of a sample
-  classes: int = 10
+  read: Callable[..., Read]
   names: tuple[str, ...] = ()  #: of the classes, where the files lack them
   downloads: str = ""  #: folder in DATA_DIR/downloads, unless it is NAME
 
@@ -171,7 +149,6 @@ _CIFAR100 = Official(
   files={"cifar-100-binary.tar.gz": "md5:03b5dce01913d631647c71ecec9e9cb8"},
   address=_TORONTO,
   read=functools.partial(cifar, names="fine_label_names.txt", column=1),
-  classes=100,
   downloads="cifar100",
 )
 
@@ -185,7 +162,6 @@ OFFICIAL = {
     },
     address="https://storage.googleapis.com/cvdf-datasets/mnist",
     read=idx,
-    shape=(28, 28, 1),
   ),
   "fashion_mnist": Official(
     files={
@@ -196,7 +172,6 @@ OFFICIAL = {
     },
     address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     read=idx,
-    shape=(28, 28, 1),
     names=(
       *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal"),
       *("Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -209,7 +184,7 @@ OFFICIAL = {
   ),
   "cifar100": _CIFAR100,
   "cifar100_coarse": _CIFAR100._replace(
-    read=functools.partial(cifar, names="coarse_label_names.txt"), classes=20
+    read=functools.partial(cifar, names="coarse_label_names.txt")
   ),
   "svhn_cropped": Official(
     files={
@@ -228,8 +203,6 @@ OFFICIAL = {
     files={"tiny-imagenet-200.zip": "md5:90528d7ca1a48142e341f4ef8d21d0de"},
     address="http://cs231n.stanford.edu",
     read=tiny_imagenet,
-    shape=(64, 64, 3),
-    classes=200,
   ),
 }
 """Name -> the data set; its folder in DATA_DIR has this name."""
@@ -244,8 +217,7 @@ def prepare(
   official ones; the note of the data set says so. Returns its folder.
 
   Raises:
-    UserError: a file is damaged or not the official one, or the download
-      failed.
+    UserError: a file is not the official one, or the download failed.
     OSError: data_dir cannot be written.
   """
   official = OFFICIAL[name]
@@ -260,7 +232,7 @@ def prepare(
       if not _is_official(path, official, allow_modified)
     ]
     try:
-      data = official.read(*paths)
+      images, labels, names = official.read(*paths)
     except Exception as error:  # the readers' errors share no base class
       raise UserError(
         f"{name}: the files in {downloads} are damaged or not what their names"
@@ -270,9 +242,14 @@ def prepare(
       f"{name} was prepared from files that are not the official ones:"
       f" {', '.join(modified)}."
     )
-    return data._replace(
-      classes=official.classes,
-      class_names=data.class_names or official.names,
+    return Dataset(
+      name=name,
+      classes=0,
+      train_image=images[0],
+      train_label=labels[0],
+      test_image=images[1],
+      test_label=labels[1],
+      class_names=tuple(names) or official.names,
       note=note if modified else "",
     )
 

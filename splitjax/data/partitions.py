@@ -43,8 +43,8 @@ def shard(
 ) -> list[np.ndarray]:
   """Gives each client k random ones of num_shards chunks of sorted samples.
 
-  Samples are sorted by label, chunks of equal size. This is the Shard-k of
-  HARMONY and SplitGP, after McMahan et al., AISTATS 2017.
+  Chunks are equal. This is the Shard-k of HARMONY and SplitGP, after McMahan et
+  al., AISTATS 2017.
   """
   needed = num_clients * k
   require(
@@ -73,7 +73,7 @@ def natural(
   """Gives each client all samples of one owner: a hospital, writer or device.
 
   It takes the owner of each sample, [Z] int, instead of labels. Client n is the
-  n-th owner in ascending order, of N chosen at random if there are more.
+  n-th owner in ascending order, of N random ones if there are more.
   """
   names = np.unique(owners)
   require(
@@ -102,9 +102,9 @@ def dirichlet(
 
   Proportions are redrawn until every client has `min_samples` (Hsu et al.,
   Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-  Classification, 2019). With `capped` the classes are split one after another,
-  and a client that has reached the mean number of samples gets none of the
-  later classes, as in PFLlib and the public code of FedTHE.
+  Classification, 2019). With `capped` a client that has reached the mean number
+  of samples gets none of the later classes, as in PFLlib and the public code of
+  FedTHE.
   """
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
@@ -142,10 +142,9 @@ def _drawn_sizes(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Caps every client at the mean number of samples; returns shares [C, N].
+  """Sets shares [C, N] to 0 once a client has reached the mean, class by class.
 
-  Classes are taken in turn. Once a client has reached the mean, its shares of
-  the later classes are 0, and the shares of others are rescaled to sum to 1.
+  Those of the other clients are rescaled to sum to 1.
   """
   share = share.copy()
   totals = np.zeros(share.shape[1])
@@ -168,11 +167,10 @@ def pathological(
   """Gives each client samples of exactly k classes.
 
   One client after another takes the k classes that the fewest clients hold so
-  far (ties are random); finally the clients are shuffled. With N k below the
-  number of classes, some are not used. The holders of a class share all its
-  samples, equally or in proportion to numbers drawn from U(0.4, 0.6), as in the
-  public code of Shamsian et al., Personalized Federated Learning using
-  Hypernetworks, ICML 2021, which may give a client a class twice.
+  far (ties are random); finally the clients are shuffled. The holders of a
+  class share all its samples, equally or in proportion to draws from U(0.4,
+  0.6), as in the public code of Shamsian et al., Personalized Federated
+  Learning using Hypernetworks, ICML 2021, which may give a class twice.
   """
   classes, counts = np.unique(labels, return_counts=True)
   require(
@@ -207,7 +205,7 @@ def pathological(
 def _assign_classes(
   rng: np.random.Generator, num_clients: int, k: int, classes: int
 ) -> np.ndarray:
-  """Assigns k classes to each client: [C, N] bool, k per column."""
+  """Assigns k classes to each client: [C, N] bool."""
   holds = np.zeros((num_clients, classes), bool)
   load = np.zeros(classes, np.int64)
   for client in holds:
@@ -264,10 +262,7 @@ def custom_shard(
 
 
 def dominant_groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """Returns the lowest dominant label of each client's group: [N] int64.
-
-  For client c, this is the label at position c mod L of the L sorted labels.
-  """
+  """Returns the lowest dominant label of each client's group: [N] int64."""
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 
@@ -275,11 +270,7 @@ def dominant_groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
 def _by_dominance(
   labels: np.ndarray, num_clients: int, seed: int, p: float, n: int
 ) -> list[np.ndarray]:
-  """Splits labels over L groups, then each group's samples over its clients.
-
-  Every sample is used. Shares are rounded up or down: whoever was rounded down
-  comes before others at the next label (`round_fairly`).
-  """
+  """Splits labels over L groups, then each group's samples over its clients."""
   classes, counts = np.unique(labels, return_counts=True)
   require(
     n < len(classes),
@@ -325,10 +316,10 @@ def round_fairly(
 ) -> np.ndarray:
   """Rounds shares so that the rounding errors of each column nearly cancel.
 
-  Row by row, every share is rounded down. The samples that a row then lacks go,
-  one each, to the columns that have lost most so far; ties are random. Shares
-  [C, G], whose rows sum to whole numbers, become [C, G] int64 with the same row
-  sums, each at least `least`.
+  Row by row, shares are rounded down; the samples that a row then lacks go, one
+  each, to the columns that have lost most so far (ties are random). Shares [C,
+  G], whose rows sum to whole numbers, become int64 with the same row sums, each
+  at least `least`.
   """
   floor = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   lost = exact - floor
@@ -353,10 +344,7 @@ def _shuffled_by_class(
 
 
 def _columns(sizes: np.ndarray) -> np.ndarray:
-  """Returns the column of `sizes` to which each sample belongs, [Z] int64.
-
-  sizes[c, g] samples of class c, ordered by class, then by column.
-  """
+  """Returns g for each of sizes[c, g] samples, class by class: [Z] int64."""
   classes, groups = sizes.shape
   return np.repeat(np.tile(np.arange(groups), classes), sizes.ravel())
 
@@ -366,7 +354,7 @@ def _rows_by_client(
 ) -> list[np.ndarray]:
   """Collects the sorted rows of each client: N arrays [S_n] int64.
 
-  `client` [Z] has the client of each of `rows` [Z], or num_clients for none.
+  `client` [Z] has the client of each of `rows`, or num_clients for none.
   """
   by_row = np.empty_like(client)
   by_row[rows] = client
@@ -386,8 +374,8 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant_groups)
-"""Name of a partition -> function `(labels, num_clients) -> [N] int`, which
-returns each client's group. Partitions without groups are not listed."""
+"""Name of a partition with groups -> `(labels, num_clients) -> [N] int`, each
+client's group."""
 
 
 def deal(

@@ -1,8 +1,8 @@
 """SOURCES: where data sets come from; `load` reads a data set or part of one.
 
-`digits` is bundled with scikit-learn; `npz:PATH` is an npz file or a folder of
-a user's own arrays (store.py); `tfds:NAME` was prepared by TensorFlow Datasets;
-the others are prepared once with `python -m splitjax.data prepare NAME`.
+`digits` comes with scikit-learn; `npz:PATH` is a file or a folder of a user's
+arrays (store.py); `tfds:NAME` was prepared by TensorFlow Datasets; the others
+are prepared once with `python -m splitjax.data prepare NAME`.
 """
 
 import functools
@@ -20,12 +20,6 @@ from splitjax.data.store import Folder
 from splitjax.fields import unknown
 from splitjax.types import UserError, naming
 
-FORMS = {
-  "digits": ((28, 28, 1), 10),
-  **{name: (x.shape, x.classes) for name, x in OFFICIAL.items()},
-}
-"""Name -> the shape of a sample and the number of classes, without reading."""
-
 NPZ = "npz:"
 TFDS = "tfds:"
 
@@ -35,10 +29,10 @@ _SPLIT_SEED = 0
 
 @functools.cache
 def digits() -> Dataset:
-  """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
+  """Loads scikit-learn's UCI digits, 8x8 resized bilinearly to 28x28x1.
 
-  A stratified split with a fixed seed gives all runs the same 1,437 samples for
-  training and 360 for test. The grey levels 0 to 16 become 0 to 255.
+  All runs have the same stratified split: 1,437 samples to train on, 360 to
+  test. The grey levels 0 to 16 become 0 to 255.
   """
   from PIL import Image
   from sklearn.datasets import load_digits
@@ -79,7 +73,7 @@ def prepared(data_dir: Folder = None, *, name: str) -> Dataset:
   return store.read(name, folder)
 
 
-def tensorflow_datasets(name: str, data_dir: Folder) -> Dataset:
+def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
   """Reads what TensorFlow Datasets prepared as array_record.
 
   Inputs and labels are the data set's `supervised_keys`, or else "image" and
@@ -123,13 +117,16 @@ SOURCES: dict[str, Callable[[Folder], Dataset]] = {
 }
 
 
-def check_name(name: str) -> None:
-  """Raises UserError if no data set has this name."""
-  prefix = next((x for x in (NPZ, TFDS) if name.startswith(x)), "")
-  require(
-    name != prefix and (prefix or name in SOURCES),
-    unknown("data.name", name, [*SOURCES, "npz:PATH", "tfds:NAME"], "data set"),
-  )
+def reader(name: str) -> Callable[[Folder], Dataset]:
+  """Returns what reads a data set; UserError if none has this name."""
+  if name.startswith(NPZ) and name != NPZ:
+    path = Path(name.removeprefix(NPZ)).expanduser()
+    return lambda data_dir: store.read(name, path)
+  if name.startswith(TFDS) and name != TFDS:
+    return functools.partial(tensorflow_datasets, name=name)
+  names = [*SOURCES, f"{NPZ}PATH", f"{TFDS}NAME"]
+  require(name in SOURCES, unknown("data.name", name, names, "data set"))
+  return SOURCES[name]
 
 
 def load(
@@ -141,19 +138,18 @@ def load(
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
-  A part is the same in every run and contains every smaller part. The number of
-  its samples of each class is proportional to the size of the class, to within
-  one sample; a class that has samples keeps at least one. `name` is in SOURCES,
-  or npz:PATH or tfds:NAME; `data_dir` is as in `store.root`.
+  A part is the same in every run and contains every smaller part. A class has
+  its share of the samples, to within one, and at least one. `name` is in
+  SOURCES, or npz:PATH or tfds:NAME; `data_dir` is as in `store.root`.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
-      invalid, or a part is larger than its split or too small to have each of
-      its classes.
+      invalid, or a part is larger than its split or smaller than its number of
+      classes.
   """
-  check_name(name)
+  read = reader(name)
   with naming(f"data.name = {name!r}"):
-    data = checked(_read(name, data_dir))
+    data = checked(read(data_dir))
   for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:
       continue
@@ -180,20 +176,11 @@ def _with_note_on_repeats(data: Dataset) -> Dataset:
   return data._replace(note=f"{data.note} {text}".strip()) if repeats else data
 
 
-def _read(name: str, data_dir: Folder) -> Dataset:
-  """Reads a whole data set, unchecked; see `load`."""
-  if name.startswith(NPZ):
-    return store.read(name, Path(name.removeprefix(NPZ)).expanduser())
-  if name.startswith(TFDS):
-    return tensorflow_datasets(name, data_dir)
-  return SOURCES[name](data_dir)
-
-
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   """Picks rows [samples] int64, ascending, in proportion to class sizes.
 
-  In random order, the i-th of the n samples of a class gets the rank i / n. The
-  samples of the lowest ranks are picked.
+  The i-th of a class's n shuffled samples has rank i / n; the lowest are
+  picked.
   """
   rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
   by_class = rows[np.argsort(label[rows], kind="stable")]

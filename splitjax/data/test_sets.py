@@ -40,7 +40,7 @@ class TestSets(NamedTuple):
   label: np.ndarray  #: [N, K] int32, their classes; undefined for padding
   sets: np.ndarray  #: [R, N, K] bool, which of these samples are in each set
   names: tuple[str, ...]  #: R names; a mixture is named by its ratio, as text
-  rhos: tuple[float, ...] | None  #: R ratios; None if the sets are not mixtures
+  rhos: tuple[float, ...] | None = None  #: R ratios, if the sets are mixtures
   #: N arrays [H_n] int64, rows of the training split held out to choose
   #: thresholds (`Holdout`); () if there are none
   validation: Sequence[np.ndarray] = ()
@@ -52,10 +52,7 @@ class TestSets(NamedTuple):
     return np.take_along_axis(self.main, self.label, axis=1)
 
   def in_random_order(self, seed: int) -> "TestSets":
-    """Shuffles each client's test samples, so that any prefix is a random part.
-
-    Clients with the same samples get different orders. Padding comes last.
-    """
+    """Shuffles each client's test samples; padding stays last."""
     rank = np.random.default_rng((seed, _PART)).random(self.rows.shape)
     rank[self.rows < 0] = 1  # above all others
     order = rank.argsort(axis=1)
@@ -75,10 +72,7 @@ class TestSets(NamedTuple):
 
 
 def id_ood(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """Mixes ID and OOD samples of the test split at every rho (None: RHOS).
-
-  See `id_ood_sets`, SplitGP section VI and HARMONY section 5, eq. 11.
-  """
+  """Mixes ID and OOD test samples at every rho (None: RHOS): `id_ood_sets`."""
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
@@ -94,10 +88,7 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
 
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """Tests each client on the test samples that the data name as its own.
-
-  These are the samples of its owner (test_client).
-  """
+  """Tests each client on the test samples of its owner (test_client)."""
   del rhos, seed
   owners = data.owners(parts)
   if data.test_client is None or owners is None:
@@ -117,8 +108,8 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on its classes in every domain of the test split.
 
-  There is a set for each domain, by its name. A set "own domain" comes before
-  them, of the domains that the client trains in, unless all train in the same.
+  A set "own domain" comes before them, of the domains that the client trains
+  in, unless all train in the same.
   """
   del rhos, seed
   if data.test_domain is None:
@@ -153,9 +144,8 @@ def out_of_client(
   """Tests each client on its own test samples and on those of other clients.
 
   Each client splits its samples into a training, a validation and a test part,
-  60, 20 and 20 %. The set "w/o drift" is the client's test part. The set "w/
-  drift" has as many samples of other clients, drawn with replacement from all
-  their test parts. Thresholds may be chosen on the validation part. HARMONY's
+  60, 20 and 20 %. "w/o drift" is the client's test part, "w/ drift" as many
+  samples drawn with replacement from the test parts of all others. HARMONY's
   Table 5 follows Jiang and Lin (Test-Time Robust Personalization for Federated
   Learning, ICLR 2023), whose public code merges the official splits
   (`data.pool=all`).
@@ -182,15 +172,12 @@ def id_ood_sets(
 ) -> np.ndarray:
   """Draws every client's test set for every rho (HARMONY eq. 11).
 
-  ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
-  the other classes, or all of them if there are fewer (see `realised_rho`),
-  drawn without replacement, equally many from each class as long as it has
-  samples left; the papers leave this open. A client's OOD samples are ordered
-  once, and each rho takes a prefix of that order, so that sets are nested.
-
-  `test_label` [M] are the labels of the test split, `main` [N, C] bool are the
-  classes that each client trained on, `rhos` are R ratios #OOD / #ID. Returns
-  [R, N, M] bool, the test samples in each set.
+  ID: all test samples of the client's classes, `main` [N, C] bool. OOD:
+  round(rho #ID) samples of the other classes, or all of them if there are fewer
+  (see `realised_rho`), drawn without replacement, equally many from each class
+  as long as it has samples left; the papers leave this open. A client's OOD
+  samples are ordered once, and each of R rhos takes a prefix of that order, so
+  that sets are nested. Returns [R, N, M] bool over `test_label` [M].
   """
   inside = main[:, test_label]
   sets = np.repeat(inside[None], len(rhos), axis=0)
@@ -224,9 +211,9 @@ def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def realised_rho(sets: np.ndarray, inside: np.ndarray) -> np.ndarray:
   """Computes the ratio #OOD / #ID of the sets as drawn, [R, N] float64.
 
-  It differs from the requested rho by at most 0.5 / #ID, unless the classes
-  that the client lacks have too few samples: then it is smaller. It is NaN for
-  a client without a test sample of its classes, `inside` [N, M].
+  It is smaller than the requested rho where the classes that a client lacks
+  have too few samples, and NaN without a sample of its classes, `inside`
+  [N, M].
   """
   count_id = (sets & inside).sum(axis=-1)
   count_ood = (sets & ~inside).sum(axis=-1)
@@ -250,10 +237,7 @@ def _from_others(test: Parts, seed: int) -> list[np.ndarray]:
 def _on_train_split(
   data: Dataset, train: Parts, test: dict[str, list[np.ndarray]]
 ) -> TestSets:
-  """Builds test sets: set name -> N arrays of rows of the training split.
-
-  `train` are the rows to train on.
-  """
+  """Builds test sets: set name -> N arrays of rows of the training split."""
   of_clients = zip(*test.values(), strict=True)
   rows = padded([np.concatenate(of_sets) for of_sets in of_clients])
   sizes = np.array([[*map(len, parts)] for parts in test.values()])
@@ -261,7 +245,15 @@ def _on_train_split(
   starts = ends - sizes[..., None]
   column = np.arange(rows.shape[1])
   sets = (starts <= column) & (column < ends)
-  return _test_sets(data, train, "train", rows, sets, [*test])
+  return TestSets(
+    parts=list(train),
+    main=main_classes(data.train_label, train, data.classes),
+    pool="train",
+    rows=rows,
+    label=data.train_label[rows],
+    sets=sets,
+    names=tuple(test),
+  )
 
 
 def _on_test_split(
@@ -275,28 +267,14 @@ def _on_test_split(
   )
   rows = padded(list(map(np.flatnonzero, np.any(masks, axis=0))))
   sets = np.take_along_axis(masks, rows[None], axis=2) & (rows >= 0)
-  return _test_sets(data, parts, "test", rows, sets, names)
-
-
-def _test_sets(
-  data: Dataset,
-  train: Parts,
-  pool: str,
-  rows: np.ndarray,
-  sets: np.ndarray,
-  names: Sequence[str],
-) -> TestSets:
-  """Adds the classes of the rows, and those that the clients train on."""
-  label = data.train_label if pool == "train" else data.test_label
   return TestSets(
-    parts=list(train),
-    main=main_classes(data.train_label, train, data.classes),
-    pool=pool,
+    parts=list(parts),
+    main=main_classes(data.train_label, parts, data.classes),
+    pool="test",
     rows=rows,
-    label=label[rows],
+    label=data.test_label[rows],
     sets=sets,
     names=tuple(names),
-    rhos=None,
   )
 
 
@@ -311,15 +289,11 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
 
 
 class Holdout(NamedTuple):
-  """The samples on which each client chooses its thresholds, padded.
+  """The samples on which each client chooses its thresholds."""
 
-  They are rows of the training split. For an out-of-distribution proxy
-  (`splitjax.evaluation.gate`), each sample comes with a random number.
-  """
-
-  rows: np.ndarray  #: [N, H] int32; -1 for padding
+  rows: np.ndarray  #: [N, H] int32 of the training split; -1: padding
   label: np.ndarray  #: [N, H] int32, their classes; undefined for padding
-  draw: np.ndarray  #: [N, H] int32, below 2^31, the seed of a proxy
+  draw: np.ndarray  #: [N, H] int32, the seed of each one's proxy (`gate.aside`)
 
   @property
   def real(self) -> np.ndarray:
