@@ -390,7 +390,7 @@ def _begin(
   if table := _printed(entry, case):
     c.paper = f"Hydra {table}, {case.title}"
   c.data.name, c.data.augment = data.name, data.augment
-  partition = Spec.of(PARTITIONS, SPLITS[case.split][1], "data.partition")
+  partition = Spec.at(PARTITIONS, "data.partition", SPLITS[case.split][1])
   c.data.partition = partition
   c.init, c.num_clients = "torch", data.labels
   c.order.name = "random"

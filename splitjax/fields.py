@@ -16,7 +16,7 @@ import os
 import types
 import typing
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from splitjax.types import UserError
@@ -231,28 +231,34 @@ def written(value: Any) -> str:
   return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-MOST = 10
-"""Above this number of names, an error shows only the nearest three."""
-
-
-def nearest(text: str, names: Iterable[str]) -> list[str]:
-  """Returns the three names most similar to a text."""
-  return difflib.get_close_matches(text, list(names), 3, cutoff=0.0)
-
-
 def unknown(
   path: str, name: Any, names: Iterable[str], kind: str = "name"
 ) -> str:
-  """Writes the error for an unknown name, with the choices.
-
-  If there are more than MOST choices, it has only the nearest three.
-  """
+  """Writes the error for an unknown name, with the choices."""
   names = [str(name) for name in names]
   text = written(name).strip("'")
   similar = difflib.get_close_matches(text, names, 1)
   hint = f"; did you mean {similar[0]!r}?" if similar else ""
-  choices = f"choices: {', '.join(names)}" if names else "there are none"
-  if len(names) > MOST:
-    closest = ", ".join(nearest(text, names))
-    choices = f"the nearest of {len(names)}: {closest}"
+  choices = f"choices: {shown(text, names)}" if names else "there are none"
   return f"{path}: unknown {kind} {written(name)}{hint} ({choices})"
+
+
+def shown(text: str, names: Sequence[str]) -> str:
+  """Lists names; of more than ten the three most similar to a text."""
+  if len(names) <= 10:
+    return ", ".join(names)
+  near = difflib.get_close_matches(text, names, 3, cutoff=0.0)
+  return f"{', '.join(near)}, ...: {len(names)} in all"
+
+
+def split(text: str) -> list[str]:
+  """Splits a text at its commas outside of brackets; an empty one has none."""
+  parts = [""] if text.strip() else []
+  depth = 0
+  for letter in text if parts else "":
+    depth += (letter in "([{") - (letter in ")]}")
+    if letter == "," and depth <= 0:
+      parts.append("")
+    else:
+      parts[-1] += letter
+  return [part.strip() for part in parts]

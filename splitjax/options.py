@@ -4,16 +4,16 @@ The options of a registered function are its keyword-only arguments, those of a
 class its fields, annotated with types that `fields` reads.
 """
 
-import ast
 import copy
 import functools
 import inspect
+import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from splitjax.fields import Text, convert, readable, unknown, written
+from splitjax.fields import Text, convert, readable, split, unknown, written
 from splitjax.types import UserError
 
 Registry = Mapping[str, Callable]
@@ -26,21 +26,21 @@ vocabulary""".split()
 LONGEST_KEY = 100
 """Maximum length of a key: the key of a method names a folder."""
 
-RESERVED = frozenset(
-  "con prn aux nul".split()
-  + [f"com{number}" for number in range(10)]
-  + [f"lpt{number}" for number in range(10)]
-)
-"""Names that no folder can have on Windows."""
-
 
 class NoSuchField(UserError, AttributeError):
   """Raised for a field or an option that there is not."""
 
 
+class Option(NamedTuple):
+  """What an option may be, and what it is if nobody sets it."""
+
+  hint: Any
+  default: Any = None
+
+
 @functools.cache
-def declared(factory: Callable) -> dict[str, tuple[Any, Any]]:
-  """Maps each option of a factory to (annotation, default).
+def declared(factory: Callable) -> dict[str, Option]:
+  """Maps the names of a factory's options to them.
 
   BOUND, and what a functools.partial sets, are no options.
 
@@ -53,17 +53,15 @@ def declared(factory: Callable) -> dict[str, tuple[Any, Any]]:
   if isinstance(factory, functools.partial):
     bound |= factory.keywords.keys()
     function = factory.func
-  if not callable(function):
-    kind = type(function).__name__
-    raise UserError(f"a {kind} is no factory: give the function that makes it")
   name = getattr(function, "__name__", str(function))
   try:
     hints = typing.get_type_hints(function, include_extras=True)
+    arguments = inspect.signature(function).parameters
   except (NameError, TypeError) as error:
     text = f"{name}: its annotations cannot be read: {error}"
     raise UserError(text) from None
-  declarations = {}
-  for option, argument in inspect.signature(function).parameters.items():
+  options = {}
+  for option, argument in arguments.items():
     if argument.kind is not argument.KEYWORD_ONLY or option in bound:
       continue
     fault = ""
@@ -75,8 +73,8 @@ def declared(factory: Callable) -> dict[str, tuple[Any, Any]]:
       fault = "rename it, every Spec has this attribute"
     if fault:
       raise UserError(f"option {option} of {name}: {fault}")
-    declarations[option] = hints[option], argument.default
-  return declarations
+    options[option] = Option(hint=hints[option], default=argument.default)
+  return options
 
 
 def registry_of(registry: Registry | str) -> Registry:
@@ -86,23 +84,40 @@ def registry_of(registry: Registry | str) -> Registry:
   return registry
 
 
-def check_name(registry: Registry | str, name: Any, path: str) -> Callable:
-  """Returns the factory of a name.
+class Checked:
+  """What checks its fields where they are set, and has no others.
 
-  Raises:
-    UserError: the registry lacks the name, or what it holds has no options.
+  `_path` is its own place in a config, such as "data.partition".
   """
-  factories = registry_of(registry)
-  if not isinstance(name, str) or name not in factories:
-    raise UserError(unknown(path, name, factories))
-  try:
-    declared(factories[name])
-  except UserError as error:
-    raise UserError(f"{path}={name}: {error}") from None
-  return factories[name]
+
+  __slots__ = ("_path",)
+
+  def set(self, name: str, value: Any) -> None:
+    """Sets a field; UserError if there is none, or it takes other values."""
+    raise NotImplementedError
+
+  def lacks(self, name: str) -> str:
+    """Writes the error for a field that there is not."""
+    raise NotImplementedError
+
+  def path(self, name: str) -> str:
+    """Returns the dotted path of a field."""
+    prefix = getattr(self, "_path", "")
+    return f"{prefix}.{name}" if prefix else name
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    if name.startswith("_"):
+      object.__setattr__(self, name, value)
+    else:
+      self.set(name, value)
+
+  def __getattr__(self, name: str) -> Any:  # only of names that are no fields
+    if name.startswith("_"):  # copy and pickle look for their hooks
+      raise AttributeError(name)
+    raise NoSuchField(self.lacks(name))
 
 
-class Spec:
+class Spec(Checked):
   """A registered name and its options, which are read and set by attribute.
 
   Setting another name resets the options to that name's defaults and drops the
@@ -125,18 +140,21 @@ class Spec:
     shard(k=2, num_shards=100)
   """
 
-  __slots__ = ("_chosen", "_name", "_path", "_registry", "label")
+  __slots__ = ("_chosen", "_label", "_name", "_registry")
 
   def __init__(
     self, registry: Registry | str, name: str, label: str = "", **options: Any
   ):
     self._registry = registry
-    self._name = name
-    self._path = ""
-    self._chosen: dict[str, Any] = {}
-    self.label = label
+    self._path = name
+    self._begin(name, label)
     for option, value in options.items():
       self.set(option, value)
+
+  def _begin(self, name: str, label: str = "") -> None:
+    self._name = name
+    self._label = label
+    self._chosen: dict[str, Any] = {}
 
   @property
   def name(self) -> str:
@@ -144,124 +162,129 @@ class Spec:
     return self._name
 
   @property
+  def label(self) -> str:
+    """Name in tables and figures; "" stands for the key."""
+    return self._label
+
+  @property
   def factory(self) -> Callable:
-    """What the registry holds under the name."""
-    return check_name(self._registry, self._name, self._path or "name")
+    """What the registry holds under the name; UserError if nothing usable."""
+    factories = registry_of(self._registry)
+    if self.name not in factories:
+      raise UserError(unknown(self._path, self.name, factories))
+    try:
+      declared(factories[self.name])
+    except UserError as error:
+      raise UserError(f"{self._path}={self.name}: {error}") from None
+    return factories[self.name]
 
   @property
   def options(self) -> dict[str, Any]:
     """All options: the set ones, and the factory's defaults."""
-    declarations = declared(self.factory).items()
-    return {name: default for name, (_, default) in declarations} | self._chosen
+    options = declared(self.factory).items()
+    return {name: option.default for name, option in options} | self._chosen
 
-  def set(self, option: str, value: Any, path: str = "") -> None:
-    """Sets the name, the label or an option; `path` is its dotted path."""
-    path = path or f"{self._path or self._name}.{option}"
-    if option == "name":
+  def set(self, name: str, value: Any) -> None:
+    """Sets the name, the label or an option."""
+    path = self.path(name)
+    if name == "name":
       value = convert(value, str, path)
-      if value != self._name:  # the same name again changes nothing
-        check_name(self._registry, value, path.removesuffix(".name"))
-        self._name = value
-        self._chosen = {}
-        self.label = ""
-    elif option == "label":
-      object.__setattr__(self, "label", convert(value, str, path))
+      if value != self.name:  # the same name again changes nothing
+        Spec.at(self._registry, self._path, value)  # refuses a wrong one
+        self._begin(value)
+    elif name == "label":
+      self._label = convert(value, str, path)
     else:
-      declarations = declared(self.factory)
-      if option not in declarations:
-        raise NoSuchField(self._lacks(option, path))
-      hint, default = declarations[option]
-      value = convert(value, hint, path)
+      option = declared(self.factory).get(name)
+      if option is None:
+        raise NoSuchField(self.lacks(name))
+      value = convert(value, option.hint, path)
       # Equal Specs are to have equal texts.
-      self._chosen.pop(option, None)
-      if (type(value), value) != (type(default), default):
-        self._chosen[option] = value
+      self._chosen.pop(name, None)
+      if (type(value), value) != (type(option.default), option.default):
+        self._chosen[name] = value
 
-  def _lacks(self, option: str, path: str) -> str:
+  def lacks(self, name: str) -> str:
     """Writes the error for an unknown option; names who has it, if not this."""
     # `alpha` with the partition shard: likely another name was meant.
     factories = registry_of(self._registry)
-    owners = [n for n, f in factories.items() if option in declared(f)]
-    kind = f"option of {self._name},"
-    text = unknown(path, option, declared(self.factory), kind)
+    owners = [n for n, f in factories.items() if name in declared(f)]
+    kind = f"option of {self.name},"
+    text = unknown(self.path(name), name, declared(self.factory), kind)
     if owners and "did you mean" not in text:
-      field = path.rpartition(".")[0] or "name"
-      text += f"; {field}={owners[0]} has it"
+      text += f"; {self._path}={owners[0]} has it"
     return text
 
-  def __getattr__(self, option: str) -> Any:
-    if option.startswith("_"):  # copy and pickle look for their hooks
-      raise AttributeError(option)
-    options = self.options
-    if option not in options:
-      path = f"{self._path or self._name}.{option}"
-      raise NoSuchField(self._lacks(option, path))
-    return options[option]
-
-  def __setattr__(self, option: str, value: Any) -> None:
-    if option.startswith("_"):
-      object.__setattr__(self, option, value)
-    else:
-      self.set(option, value)
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("_") or name not in self.options:
+      return super().__getattr__(name)
+    return self.options[name]
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Spec) and self._said() == other._said()
 
   def _said(self) -> dict[str, Any]:
     """Returns the name, the label and what differs from the defaults."""
-    return {"name": self._name, "label": self.label, **self._chosen}
+    return {"name": self.name, "label": self.label, **self._chosen}
 
   def __repr__(self) -> str:
-    return self._name + _arguments(self.options)
+    return self.name + _arguments(self.options)
 
   def __str__(self) -> str:
-    return self._name + (_arguments(self._chosen) if self._chosen else "")
-
-  def placed(self, registry: Registry | str, path: str) -> "Spec":
-    """Returns a copy that names itself by its path in a config."""
-    spec = copy.copy(self)
-    spec._registry = registry
-    spec._path = path
-    spec._chosen = dict(self._chosen)
-    return spec
+    return self.name + (_arguments(self._chosen) if self._chosen else "")
 
   def to_dict(self) -> dict[str, Any]:
     """Returns {name, label if it has one, all options}."""
     label = {"label": self.label} if self.label else {}
-    return {"name": self._name, **label, **self.options}
+    return {"name": self.name, **label, **self.options}
 
   @classmethod
-  def of(cls, registry: Registry | str, source: Any, path: str) -> "Spec":
-    """Makes a checked Spec from a Spec, a dict as of `to_dict`, or a call.
+  def at(cls, registry: Registry | str, path: str, source: Any) -> "Spec":
+    """Makes the checked Spec of a field.
+
+    Args:
+      registry: that of the field.
+      path: that of the field.
+      source: a Spec, a dict as of `to_dict`, or "NAME(OPTION=VALUE)".
 
     Raises:
       UserError: the name or an option is unknown, or a value is wrong.
     """
     if isinstance(source, Spec):
       if isinstance(registry, str) and source._registry == registry:
-        return source.placed(registry, path)  # looks nothing up
+        spec = copy.copy(source)  # looks nothing up
+        spec._path = path
+        spec._chosen = dict(source._chosen)
+        return spec
       source = source._said()
     elif isinstance(source, str):
-      items = calls(registry, source)
-      if len(items) != 1 or "=" in source.partition("(")[0]:
-        text = "must be one name, as in NAME or NAME(OPTION=1)"
-        raise UserError(f"{path}={written(str(source))} {text}")
-      source = items[0][1]
+      source = _call(source, path)
     if not isinstance(source, Mapping) or "name" not in source:
-      choices = ", ".join(registry_of(registry))
-      text = f"needs a name (choices: {choices})"
+      text = f"needs a name (choices: {', '.join(registry_of(registry))})"
       raise UserError(f"{path}={written(source)} {text}")
     spec = cls(registry, convert(source["name"], str, f"{path}.name"))
-    check_name(registry, spec.name, path)
-    for option, value in source.items():
-      spec.set(str(option), value, f"{path}.{option}")
-    return spec.placed(registry, path)
+    spec._path = path
+    spec.factory  # noqa: B018  # refuses a wrong name before its options
+    for name, value in source.items():
+      spec.set(str(name), value)
+    return spec
 
 
 def _arguments(options: Mapping[str, Any]) -> str:
   """Writes options as the arguments of a call."""
   words = [f"{option}={value!r}" for option, value in options.items()]
   return f"({', '.join(words)})"
+
+
+def _call(text: str, path: str) -> dict[str, Any]:
+  """Reads NAME or NAME(OPTION=VALUE, ...), but checks neither."""
+  call = re.fullmatch(r"([^(=,]+)(?:\((.*)\))?", text.strip(), re.DOTALL)
+  parts = [part.partition("=") for part in split(call[2] or "")] if call else []
+  if call is None or not all(value for _, _, value in parts):
+    form = "must be one name, as in NAME or NAME(OPTION=1)"
+    raise UserError(f"{path}={written(str(text))} {form}")
+  options = {name.strip(): Text(x.strip(" '\"")) for name, _, x in parts}
+  return {"name": call[1].strip(), **options}
 
 
 def keyed(
@@ -275,73 +298,39 @@ def keyed(
   A name alone that is a key of `present` means what this key has there.
 
   Raises:
-    UserError: a key cannot name a folder, or occurs twice; see `Spec.of`.
+    UserError: a key cannot name a folder, or occurs twice; see `Spec.at`.
   """
-  pairs: list[tuple[Any, Any]] = []
+  pairs: Iterable[tuple[Any, Any]]
   if isinstance(value, Mapping):
-    pairs = list(value.items())
-  elif value is not None and value not in ("", "None", (), []):
-    names = map(str, value) if isinstance(value, list | tuple) else [value]
-    text = ",".join(names) if not isinstance(value, int | float) else ""
-    for key, source in calls(registry, text):
-      bare = key in present and source == {"name": key}
-      pairs.append((key, present[key] if bare else source))
-    if not pairs:
-      text = "must be names, as in NAME,KEY=NAME(OPTION=1)"
-      raise UserError(f"{path}={written(value)} {text}")
-  check_keys([key for key, _ in pairs], path)
-  return {
-    key: Spec.of(registry, source, f"{path}.{key}") for key, source in pairs
-  }
-
-
-def check_keys(keys: Sequence[Any], path: str) -> None:
-  """Raises UserError unless each key can name a field and a folder."""
-  for number, key in enumerate(keys):
-    name = isinstance(key, str) and key.isidentifier() and key.isascii()
-    if not name or len(key) > LONGEST_KEY or key.lower() in RESERVED:
-      form = "must be an ASCII identifier, such as a_1, and name a folder"
+    pairs = value.items()
+  elif value is None or isinstance(value, str | list | tuple):
+    words = value or ()
+    if isinstance(words, str):
+      words = () if words == "None" else split(words)
+    pairs = [_pair(str(word), present) for word in words]
+  else:
+    text = "must be names, as in NAME,KEY=NAME(OPTION=1)"
+    raise UserError(f"{path}={written(value)} {text}")
+  specs: dict[str, Spec] = {}
+  folders: dict[str, str] = {}
+  for key, source in pairs:
+    identifier = isinstance(key, str) and key.isidentifier() and key.isascii()
+    if not identifier or len(key) > LONGEST_KEY:
+      form = "must be an ASCII identifier, such as a_1: it names a folder"
       raise UserError(f"{path}: key {written(key)} {form}")
     # On macOS and Windows they would be the same folder.
-    twins = [k for k in keys[:number] if k.lower() == key.lower()]
-    if twins:
-      text = f"{written(key)} and {written(twins[0])} are one folder"
+    if twin := folders.get(key.lower()):
+      text = f"{key!r} and {twin!r} are one folder"
       raise UserError(f"{path}: {text}: write KEY={key}(...) with other keys")
+    folders[key.lower()] = key
+    specs[key] = Spec.at(registry, f"{path}.{key}", source)
+  return specs
 
 
-def calls(
-  registry: Registry | str, text: str
-) -> list[tuple[str, dict[str, Any]]]:
-  """Reads names with options, but checks neither; [] if the text is no list.
-
-  "harmony, a=splitgp(lam=0.9)" gives ("harmony", {"name": "harmony"}) and
-  ("a", {"name": "splitgp", "lam": "0.9"}). Python's own parser reads the text
-  as the arguments of a call.
-  """
-  if text in registry_of(registry):  # also one that is no identifier
-    return [(str(text), {"name": str(text)})]
-  try:
-    call = ast.parse(f"_({text})", mode="eval").body
-    if not isinstance(call, ast.Call):
-      return []
-    items = [(ast.unparse(n).partition("(")[0], n) for n in call.args]
-    items += [(str(item.arg), item.value) for item in call.keywords]
-    return [(key, _source(node)) for key, node in items]
-  except (SyntaxError, ValueError, MemoryError, RecursionError):
-    return []
-
-
-def _source(node: ast.expr) -> dict[str, Any]:
-  """Reads NAME or NAME(OPTION=VALUE, ...); SyntaxError if it is neither."""
-  call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-  if not isinstance(call.func, ast.Name) or call.args:
-    raise SyntaxError
-  source: dict[str, Any] = {"name": call.func.id}
-  for option in call.keywords:
-    if option.arg is None:
-      raise SyntaxError
-    value = option.value
-    text = value.value if isinstance(value, ast.Constant) else None
-    text = text if isinstance(text, str) else ast.unparse(value)
-    source[option.arg] = Text(text)
-  return source
+def _pair(word: str, present: Mapping[str, Spec]) -> tuple[str, Any]:
+  """Reads NAME(OPTION=1) or KEY=NAME(OPTION=1) as a key and its source."""
+  key, equals, source = word.partition("=")
+  if equals and "(" not in key:
+    return key.strip(), source
+  name = word.partition("(")[0].strip()
+  return name, present[name] if name == word and name in present else word

@@ -515,7 +515,7 @@ def spec(
     >>> chosen.name, chosen.lam, chosen.gamma
     ('splitgp', 0.9, 0.5)
   """
-  return Spec.of(registry, Spec(registry, name, label, **options), name)
+  return Spec.at(registry, name, {"name": name, "label": label, **options})
 
 
 def compare(c: Config, methods: Mapping[str, Spec]) -> None:

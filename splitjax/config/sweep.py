@@ -5,7 +5,6 @@ combination is a cell, a run in a folder of its own; if a field is `seed`, each
 cell is trained once per seed.
 """
 
-import ast
 import copy
 import itertools
 import math
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from splitjax.config import tree
 from splitjax.config.config import BOOKKEEPING, MEASURING, Config, within
-from splitjax.fields import Natural, Text, convert, native, written
+from splitjax.fields import Natural, Text, convert, native, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
@@ -159,17 +158,7 @@ def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
 def read_axis(text: str) -> tuple[str, tuple[Text, ...]]:
   """Reads FIELD=VALUE,VALUE; commas within brackets separate nothing."""
   path, _, values = text.partition("=")
-  call = " ".join(f"_({values})".split())
-  words = [word.strip() for word in values.split(",")]
-  try:
-    node = ast.parse(call, mode="eval").body
-    if isinstance(node, ast.Call):
-      items: list[Any] = [*node.args, *node.keywords]
-      ends = sorted((item.col_offset, item.end_col_offset) for item in items)
-      source = call.encode()
-      words = [source[start:end].decode() for start, end in ends]
-  except (SyntaxError, ValueError, MemoryError, RecursionError):
-    pass  # such as npz:a.npz,npz:b.npz
+  words = split(values)
   if not path or not words or "" in words:
     form = "must be FIELD=VALUE,VALUE, as in --sweep=optimizer.lr=0.01,0.05"
     raise UserError(f"--sweep={written(text)[1:-1]} {form}")

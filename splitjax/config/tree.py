@@ -14,8 +14,8 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from splitjax.fields import MOST, convert, nearest, unknown, written
-from splitjax.options import NoSuchField, Spec, check_name, keyed, registry_of
+from splitjax.fields import convert, shown, unknown, written
+from splitjax.options import Checked, NoSuchField, Spec, keyed, registry_of
 from splitjax.types import UserError
 
 
@@ -44,53 +44,11 @@ def key(registry: str, name: str | tuple[str, ...]) -> Any:
   return dataclasses.field(default=name, metadata={"registry": registry})
 
 
-@dataclasses.dataclass
-class FieldGroup:
-  """A group of fields. One that it lacks can be neither read nor set.
-
-  A subclass made with `root=True` is the whole config: paths begin there.
-  """
-
-  __slots__ = ("_path",)
-  root: ClassVar[type["FieldGroup"]]
-
-  def __init_subclass__(cls, *, root: bool = False):
-    if root:
-      FieldGroup.root = cls
-
-  def check(self) -> None:
-    """Raises UserError if fields of the group contradict one another."""
-
-  def __setattr__(self, name: str, value: Any) -> None:
-    if name == "_path":
-      object.__setattr__(self, name, value)
-      return
-    slot = slots(type(self)).get(name)
-    path = getattr(self, "_path", "") + name
-    if slot is None:
-      raise NoSuchField(unknown_field(path))
-    value = slot.convert(value, vars(self).get(name), path)
-    object.__setattr__(self, name, value)
-
-  def __getattr__(self, name: str) -> Any:  # only of names that are no fields
-    if name.startswith("_"):  # copy and pickle look for their hooks
-      raise AttributeError(name)
-    raise NoSuchField(unknown_field(getattr(self, "_path", "") + name))
-
-  def placed(self, path: str) -> "FieldGroup":
-    """Returns the group, which names its fields by their paths from now on."""
-    self._path = f"{path}."
-    for name, slot in slots(type(self)).items():
-      if slot.is_group or slot.registry:
-        setattr(self, name, getattr(self, name))
-    return self
-
-
 class Slot(typing.NamedTuple):
   """A field: its annotation, and the registry of its names or ""."""
 
   hint: Any
-  registry: str
+  registry: str = ""
 
   @property
   def is_group(self) -> bool:
@@ -101,31 +59,6 @@ class Slot(typing.NamedTuple):
   def keyed(self) -> bool:
     """Tells whether the field holds several names, each under a key."""
     return typing.get_origin(self.hint) is dict and self.registry != ""
-
-  def convert(self, value: Any, present: Any, path: str) -> Any:
-    """Converts a value to what the field holds, beside its present value."""
-    if self.is_group:
-      if isinstance(value, self.hint):
-        return value.placed(path)
-      if not isinstance(value, Mapping):
-        fields = ", ".join(f"{path}.{name}" for name in [*slots(self.hint)][:3])
-        text = f"must be a group of fields: set {fields}, ..."
-        raise UserError(f"{path}={written(value)} {text}")
-      for name, item in value.items():
-        setattr(present, name, item)
-      return present
-    if self.hint is Spec:
-      # The same name again keeps its options.
-      if isinstance(present, Spec) and value == present.name:
-        return present
-      return Spec.of(self.registry, value, path)
-    if self.keyed:
-      return keyed(self.registry, value, path, present or {})
-    if typing.get_origin(self.hint) is dict:  # the sweep
-      if isinstance(value, Mapping):
-        return dict(value)
-      raise UserError(f"{path}: say --sweep=FIELD=VALUE,VALUE, or use vary")
-    return convert(value, self.hint, path)
 
 
 def _slots(cls: Any) -> dict[str, Slot]:
@@ -140,6 +73,65 @@ slots: Callable[[Any], dict[str, Slot]] = functools.cache(_slots)
 """FieldGroup -> its fields -> their slots."""
 
 
+@dataclasses.dataclass
+class FieldGroup(Checked):
+  """A group of fields. One that it lacks can be neither read nor set.
+
+  A subclass made with `root=True` is the whole config: paths begin there.
+  """
+
+  __slots__ = ()
+  root: ClassVar[type["FieldGroup"]]
+
+  def __init_subclass__(cls, *, root: bool = False):
+    if root:
+      FieldGroup.root = cls
+
+  def check(self) -> None:
+    """Raises UserError if fields of the group contradict one another."""
+
+  def lacks(self, name: str) -> str:
+    """Writes the error for a field that there is not."""
+    return unknown_field(self.path(name))
+
+  def set(self, name: str, value: Any) -> None:
+    """Sets a field to what it holds of a value; the same name keeps options."""
+    slot = slots(type(self)).get(name)
+    if slot is None:
+      raise NoSuchField(self.lacks(name))
+    path = self.path(name)
+    present = vars(self).get(name)
+    if slot.is_group:
+      value = _members(slot, value, present, path)
+    elif slot.hint is Spec:
+      same = isinstance(present, Spec) and value == present.name
+      value = present if same else Spec.at(slot.registry, path, value)
+    elif slot.keyed:
+      value = keyed(slot.registry, value, path, present or {})
+    elif typing.get_origin(slot.hint) is not dict:
+      value = convert(value, slot.hint, path)
+    elif not isinstance(value, Mapping):  # the sweep
+      raise UserError(f"{path}: say --sweep=FIELD=VALUE,VALUE, or use vary")
+    object.__setattr__(self, name, value)
+
+
+def _members(slot: Slot, value: Any, present: Any, path: str) -> FieldGroup:
+  """Returns a group that knows its path, from a group or a nested dict."""
+  if isinstance(value, Mapping):
+    for name, item in value.items():
+      present.set(name, item)
+    return present
+  if not isinstance(value, slot.hint):
+    fields = ", ".join(f"{path}.{name}" for name in [*slots(slot.hint)][:3])
+    text = f"must be a group of fields: set {fields}, ..."
+    raise UserError(f"{path}={written(value)} {text}")
+  value._path = path
+  for name, inner in slots(slot.hint).items():
+    if inner.is_group or inner.registry:
+      value.set(name, getattr(value, name))
+  return value
+
+
 def paths(cls: Any = None, prefix: str = "") -> Iterator[str]:
   """Yields the paths of all fields, without the options of names."""
   for name, slot in slots(cls or FieldGroup.root).items():
@@ -151,7 +143,7 @@ def paths(cls: Any = None, prefix: str = "") -> Iterator[str]:
 
 def slot_of(path: str) -> Slot | None:
   """Finds the field that a path leads to or into; None if there is none."""
-  slot: Slot | None = Slot(FieldGroup.root, "")
+  slot: Slot | None = Slot(FieldGroup.root)
   for word in path.split("."):
     if slot is not None and slot.is_group:
       slot = slots(slot.hint).get(word)
@@ -196,15 +188,13 @@ def assign(config: FieldGroup, values: Mapping[str, Any]) -> None:
     return path.count("."), not path.endswith(".name")
 
   for path in sorted(values, key=order):
-    group, _, word = path.rpartition(".")
-    holder = value_of(config, group, path)
-    slot = slot_of(group)
-    if isinstance(holder, Spec):
-      holder.set(word, values[path], path)
-    elif isinstance(holder, FieldGroup):
-      setattr(holder, word, values[path])
-    elif isinstance(holder, dict) and slot is not None and slot.keyed:
-      holder |= keyed(slot.registry, {word: values[path]}, group, holder)
+    prefix, _, word = path.rpartition(".")
+    holder = value_of(config, prefix, path)
+    slot = slot_of(prefix)
+    if isinstance(holder, Checked):
+      holder.set(word, values[path])
+    elif slot is not None and slot.keyed and isinstance(holder, dict):
+      holder |= keyed(slot.registry, {word: values[path]}, prefix, holder)
     else:
       raise NoSuchField(unknown_field(path))
 
@@ -232,30 +222,28 @@ def value_of(config: FieldGroup, path: str, field: str = "") -> Any:
   return holder
 
 
-def check(group: FieldGroup) -> None:
+def check(config: FieldGroup) -> None:
   """Looks up registered names, then lets each group check itself.
 
   Raises:
     UserError: one line that begins with the field.
   """
-  for name, slot in slots(type(group)).items():
-    value = getattr(group, name)
-    path = getattr(group, "_path", "") + name
+  for name, slot in slots(type(config)).items():
+    value = getattr(config, name)
     if isinstance(value, FieldGroup):
       check(value)
-    elif isinstance(value, dict):  # whose entries Python sets freely
-      setattr(group, name, value)
-      for word in value if slot.keyed else ():
-        spec = getattr(group, name)[word]
-        check_name(slot.registry, spec.name, f"{path}.{word}")
+    elif slot.keyed:  # Python sets its entries freely
+      config.set(name, value)
+      for spec in getattr(config, name).values():
+        spec.factory  # noqa: B018
     elif isinstance(value, Spec):
-      check_name(slot.registry, value.name, path)
-    elif slot.registry and isinstance(value, str | tuple):
+      value.factory  # noqa: B018
+    elif slot.registry:
       choices = registry_of(slot.registry)
       for word in [value] if isinstance(value, str) else value:
         if word not in choices:
-          raise UserError(unknown(path, word, choices))
-  group.check()
+          raise UserError(unknown(config.path(name), word, choices))
+  config.check()
 
 
 # Fields that there are not.
@@ -265,18 +253,14 @@ OURS = {
   "data.partition=dirichlet(alpha=...)": "alpha",
   "data.name": "dataset",
   "backbone": "model network",
-  "backbone.depths": "cut_layer split_layer",
   "batch_size": "local_bs",
   "num_clients": "num_users",
   "rounds": "comm_round global_rounds num_rounds",
   "local_epochs": "local_ep",
   "local_epochs, of a round, or rounds": "epochs",
-  "participants_per_round, a number of clients": """client_fraction frac
-  fraction_fit join_ratio min_fit_clients""",
+  "participants_per_round, a number of clients": "frac fraction_fit join_ratio",
   "optimizer.lr": "learning_rate local_learning_rate",
-  "optimizer.momentum": "momentum",
   "optimizer.weight_decay": "wd",
-  "mean_optimizer.lr, or optimizer.server_lr": "server_learning_rate",
   "mean_optimizer.name": "fedadam fedavgm",
   "system.devices (CUDA_VISIBLE_DEVICES=0 chooses one)": "device gpu",
 }
@@ -286,21 +270,13 @@ OURS = {
 def near(path: str) -> list[str]:
   """Lists the fields that somebody may mean who writes this path."""
   word = path.rpartition(".")[2]
-  fields = list(paths())
-  root = slots(FieldGroup.root)
-  groups = [name for name, slot in root.items() if slot.is_group]
   # Other libraries' words first: by letters learning_rate is near to nothing.
   elsewhere = [ours for ours, words in OURS.items() if word in words.split()]
-  if elsewhere:
-    return elsewhere
+  fields = dict.fromkeys([*paths(), *slots(FieldGroup.root)])
   # optimiser.lr is near to one path; lr alone ends several.
-  close = difflib.get_close_matches(path, [*fields, *groups], 1, 0.75)
-  namesakes = [field for field in fields if field.rpartition(".")[2] == word]
-  if namesakes and not ("." in path and close):
-    return namesakes
-  ends = {field.rpartition(".")[2] for field in fields}
-  words = difflib.get_close_matches(word, ends, 1, 0.75)
-  return close or [f for f in fields if f.rpartition(".")[2] in words]
+  namesakes = [x for x in fields if x.rpartition(".")[2] == word]
+  close = difflib.get_close_matches(path, fields, 1, 0.75)
+  return elsewhere or (close if "." in path and close else namesakes or close)
 
 
 def unknown_field(path: str) -> str:
@@ -308,10 +284,7 @@ def unknown_field(path: str) -> str:
   path = written(path)[1:-1]  # a path may hold anything
   if similar := near(path):
     return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
-  group = path.rpartition(".")[0]
-  choices = [f for f in paths() if f.startswith(f"{group}.")]
-  if not choices:
-    choices = sorted({field.partition(".")[0] for field in paths()})
-  if len(choices) > MOST:
-    choices = [*nearest(path, choices), "..."]
-  return f"{path}: unknown field (there are {', '.join(choices)})"
+  prefix = path.rpartition(".")[0]
+  choices = [x for x in paths() if x.startswith(f"{prefix}.")]
+  choices = choices or [*slots(FieldGroup.root)]
+  return f"{path}: unknown field (there are {shown(path, choices)})"

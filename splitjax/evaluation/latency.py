@@ -273,7 +273,7 @@ def split_depths(
   """
   resources = resources or Resources()
   _check(resources, offloaded, limit)
-  spec = Spec.of(BACKBONES, {"name": name, **options}, "backbone")
+  spec = Spec.at(BACKBONES, "backbone", {"name": name, **options})
   if depths is None:
     uncut = cut(name, shape, classes, spec.options, vocabulary)
     depths = range(1, uncut.length)

@@ -29,7 +29,7 @@ from splitjax.experiment.network import (
   own_fleet,
 )
 from splitjax.experiment.programs import on_first_device, personal_shapes
-from splitjax.fields import nearest
+from splitjax.fields import shown
 from splitjax.fleet import Fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
@@ -76,7 +76,7 @@ class Trained(NamedTuple):
       return names.index(client)
     if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
       return int(client)
-    similar = ", ".join(nearest(str(client), names))
+    similar = shown(str(client), names)
     raise UserError(
       f"client {client!r}: the run has {count} clients; give a number in"
       f" 0..{count - 1}"

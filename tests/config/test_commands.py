@@ -164,7 +164,6 @@ methods.harmony.inner_step=5
 methods.fedprox.mu=1 -> methods.fedprox
 methods=splitgp,splitgp
 methods=a=local,A=local
-methods=aux=local
 methods=a=splitgp(lam=3) -> methods.a.lam
 optimizer.name=adma
 eval.metrics=f1

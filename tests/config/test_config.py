@@ -57,7 +57,6 @@ ROWS = [
   ({"methods.harmony.gamma": 1.5}, "methods.harmony.gamma"),
   ({"methods.harmony.label": "A+FT"}, "methods"),
   ({"methods": {"a": "harmony", "b": "harmony(label=a)"}}, "methods"),
-  ({"methods": {"con": "local"}}, "methods"),
   ({"methods": {1: "local"}}, "methods"),
   ({"methods": {"a" * 101: "local"}}, "methods"),
   ({"data.name": "mnst"}, "data.name"),

@@ -66,7 +66,7 @@ def test_the_exit_that_answers_gives_the_probabilities():
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(METRICS, "look", look)
-    specs = {"look": Spec.of(METRICS, "look", "")}
+    specs = {"look": Spec.at(METRICS, "look", "look")}
     answered = Answered(exits, labels, samples)
     found = evaluation.measure(specs, answered, threshold)["look"]
   counts = samples[0].sum(axis=1)

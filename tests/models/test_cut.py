@@ -10,7 +10,7 @@ from splitjax.options import Spec, declared
 
 
 def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
-  spec = Spec.of(BACKBONES, {"name": name, **given}, "backbone")
+  spec = Spec.at(BACKBONES, "backbone", {"name": name, **given})
   return models.cut(name, shape, 10, spec.options, vocabulary)
 
 
