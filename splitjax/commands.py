@@ -138,7 +138,7 @@ def _train(command: Command) -> str:
     if cell.values:
       cells = command.plan.cells
       results = runs.run_grid(cells, workdir, seeds, **options)
-    elif workdirs.is_grid(workdir):
+    elif workdirs.kind_of(workdir) == "grid":
       text = "holds a grid: sweep the same fields, or choose another"
       raise UserError(f"--workdir={workdir} {text}")
     elif seeds is None:

@@ -67,7 +67,7 @@ LIBRARIES = {
   "chex": "simulation",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
-  "filelock": "data experiment.claims",
+  "filelock": "data experiment.workdirs",
   "lazy_loader": "__init__ config data engine evaluation experiment fleet"
   " methods models reports",
   "absl": "cli",

@@ -5,7 +5,6 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "claims": ["claimed", "unlike"],
     "client_data": ["by_depth", "deal", "owner_names"],
     "console": ["CTRL_C", "Progress", "Stopped", "listening", "never", "say"],
     "describe": ["describe_run", "describe_text"],
@@ -48,12 +47,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "DESCRIBED",
       "GRID",
       "LOCK",
+      "claimed",
       "comparable",
       "folder",
+      "held",
+      "kind_of",
       "read_about",
       "read_config",
       "read_grid",
-      "read_known",
       "read_run",
       "seeds_of",
     ],

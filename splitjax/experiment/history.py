@@ -1,6 +1,6 @@
 """Log lines of rounds, and the sums and notes made from them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,35 +8,58 @@ import numpy as np
 from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
 from splitjax.evaluation.subject import Line
-from splitjax.types import Metrics, Row, UserError
+from splitjax.files import plain
+from splitjax.types import Metrics, Row
+
+SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
+"""Entries that an evaluation adds to a line (`scores.log_scores`)."""
 
 
-def summarise_masked(
-  label: str,
-  rounds: Sequence[tuple[int, Sequence[int]]],
-  names: Sequence[str] = (),
-) -> str:
-  """Makes the note that sums up a method's masked updates.
+def log_line(
+  key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
+) -> Line:
+  """Makes a line of rounds.jsonl; `cost` is None if costs are not modelled.
 
-  `rounds` has the number of each round with masked updates, and the clients
-  that were masked in it.
+  Its entry "clients" has lists with one value for each client that took part:
+  "number", local "steps" and "bytes". If clients took steps without the server,
+  "alone" has the numbers of these steps. If costs are modelled, "clients" has
+  busy "seconds" and "joules", with five digits.
   """
-  clients = sorted({client for _, masked in rounds for client in masked})
-  count = len(rounds)
-  return (
-    f"{label}: updates of {_clients(clients, names)} were not finite and left"
-    f" out in {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
-  )
+  spent: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
+  if np.any(metrics.alone):
+    spent["alone"] = metrics.alone
+  if cost is not None:
+    spent |= {"seconds": cost.busy, "joules": cost.joules}
+  took_part = np.flatnonzero(np.add(metrics.steps, metrics.bytes) > 0)
+  clients = {name: _short(np.take(x, took_part)) for name, x in spent.items()}
+  line: Line = {
+    "method": key,
+    "round": number,
+    "loss": {name: float(x) for name, x in metrics.losses.items()},
+    "wire": {name: float(x) for name, x in metrics.wire.items()},
+    "participants": int(metrics.participants),
+    "masked": np.flatnonzero(metrics.masked),
+    "seconds": seconds,
+    "clients": {"number": took_part, **clients},
+  }
+  if metrics.undone:
+    line["undone"] = True
+  if metrics.faults:
+    line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
+  if cost is not None:
+    line["cost"] = {
+      "seconds": cost.seconds,
+      "client_joules": float(cost.joules.sum()),
+      "server_joules": cost.server_joules,
+    }
+  return plain(line)
 
 
-def client(n: int, names: Sequence[str]) -> str:
-  """Formats a client as its number, and its name if it has one."""
-  return f"{n} ({names[n]})" if names else str(n)
-
-
-def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
-  words = ", ".join(client(n, names) for n in clients)
-  return f"client{'s' * (len(clients) > 1)} {words}"
+def _short(values: np.ndarray) -> list[float]:
+  """Rounds numbers to five digits; whole numbers become ints, unrounded."""
+  return [
+    int(x) if x.is_integer() else float(f"{x:.5g}") for x in map(float, values)
+  ]
 
 
 def due(
@@ -56,21 +79,6 @@ def due(
   return chosen, config.eval.samples
 
 
-SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
-"""Entries that an evaluation adds to a line (`scores.log_scores`)."""
-
-
-def between_rounds(line: Line, config: Config, rows: tuple[Row, ...]) -> Line:
-  """Removes the scores of a line that was once the last line of the run.
-
-  A run ends with an evaluation of all rows on all samples. The scores stay if
-  `config` asks for such an evaluation after the line's round anyway.
-  """
-  if not line.get("last") or due(config, rows, line["round"]) == (rows, None):
-    return line
-  return {k: v for k, v in line.items() if k not in (*SCORES, "metrics")}
-
-
 class History(NamedTuple):
   """All rounds of a method.
 
@@ -86,12 +94,13 @@ class History(NamedTuple):
 
 
 def read_history(
-  log: Iterable[Line],
-  num_clients: int,
-  config: Config,
-  rows: tuple[Row, ...],
+  log: Iterable[Line], config: Config, rows: tuple[Row, ...]
 ) -> History:
-  """Makes a method's history from its log lines; see `between_rounds`."""
+  """Makes a method's history from its log lines.
+
+  A run ends with an evaluation of all rows on all samples. Where more rounds
+  followed, these scores are left out, unless `config` asks for them there.
+  """
   lines = list[Line]()
   total = dict[str, np.ndarray]()
   for line in log:
@@ -102,91 +111,57 @@ def read_history(
     sums["served"] = np.subtract(sums["steps"], alone)
     sums["visits"] = sums["served"] > 0
     for name, values in sums.items():
-      total.setdefault(name, np.zeros(num_clients))[took_part] += values
+      total.setdefault(name, np.zeros(config.num_clients))[took_part] += values
     lines.append(line)
-  lines[:-1] = [between_rounds(line, config, rows) for line in lines[:-1]]
+  for line in lines[:-1]:
+    if line.get("last") and due(config, rows, line["round"]) != (rows, None):
+      for name in (*SCORES, "metrics"):
+        line.pop(name, None)
   return History(lines, total)
 
 
-def log_line(
-  key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
-) -> Line:
-  """Makes a line of rounds.jsonl; `cost` is None if costs are not modelled.
-
-  Its entry "clients" has lists with one value for each client that took part:
-  "number", local "steps" and "bytes". If clients took steps without the server,
-  "alone" has the numbers of these steps. If costs are modelled, "clients" has
-  busy "seconds" and "joules", with five digits.
-  """
-  spent: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
-  if np.any(metrics.alone):
-    spent["alone"] = metrics.alone
-  if cost is not None:
-    spent |= {"seconds": cost.busy, "joules": cost.joules}
-  steps = np.asarray(metrics.steps)
-  sent = np.asarray(metrics.bytes)
-  took_part = np.flatnonzero((steps > 0) | (sent > 0))
-  line = {
-    "method": key,
-    "round": number,
-    "loss": {name: float(x) for name, x in metrics.losses.items()},
-    "wire": {name: float(x) for name, x in metrics.wire.items()},
-    "participants": int(metrics.participants),
-    "masked": np.flatnonzero(metrics.masked).tolist(),
-    "seconds": seconds,
-    "clients": {
-      "number": took_part.tolist(),
-      **{k: _short(np.asarray(x)[took_part]) for k, x in spent.items()},
-    },
-  }
-  if metrics.undone:
-    line["undone"] = True
-  if metrics.faults:
-    line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
-  if cost is not None:
-    line["cost"] = {
-      "seconds": cost.seconds,
-      "client_joules": float(cost.joules.sum()),
-      "server_joules": cost.server_joules,
-    }
-  return line
+def client(n: int, names: Sequence[str]) -> str:
+  """Formats a client as its number, and its name if it has one."""
+  return f"{n} ({names[n]})" if names else str(n)
 
 
-def _short(values: np.ndarray) -> list[float]:
-  """Rounds numbers to five digits; whole numbers become ints, unrounded."""
-  return [
-    int(x) if x.is_integer() else float(f"{x:.5g}") for x in map(float, values)
-  ]
+# What was not finite.
 
 
-def check_masked(
-  label: str, line: Line, on_nan: str, names: Sequence[str] = ()
-) -> str:
-  """Makes the note on a round's masked clients; "" if none were masked.
-
-  The same note is on a server's step that was undone. Raises UserError if there
-  is one or the other and `on_nan` is "stop".
-  """
-  subject = f"{label}: in round {line['round']} the"
+def left_out(label: str, line: Line, names: Sequence[str] = ()) -> str:
+  """Says what a round left out as not finite; "" if nothing."""
   if line.get("undone"):
-    what = f"{subject} server's step was not finite"
-    outcome = "its network stayed, as in later such rounds"
-    remedy = "a smaller mean_optimizer.lr (fedgh: server_lr)"
-  elif line["masked"]:
-    clients = _clients(line["masked"], names)
-    what = f"{subject} updates of {clients} were not finite"
-    outcome = "they were left out, as later ones are"
-    remedy = "a smaller optimizer.lr or inner_lr, or optimizer.clip,"
-  else:
-    return ""
-  if on_nan == "stop":
-    raise UserError(
-      f"{what} (on_nan=stop): {remedy} may help; on_nan=mask leaves out what is"
-      " not finite"
+    return (
+      f"{label}: in round {line['round']} the server's step was not finite, and"
+      " its network stayed; a smaller mean_optimizer.lr (fedgh: server_lr) may"
+      " help"
     )
-  return f"{what}: {outcome}; {remedy} may help."
+  if line["masked"]:
+    return (
+      f"{label}: in round {line['round']} the updates of clients"
+      f" {_listed(line['masked'], names)} were not finite and are left out; a"
+      " smaller optimizer.lr or inner_lr, or optimizer.clip, may help"
+    )
+  return ""
 
 
-def waited(lines: Sequence[Line], label: str) -> bool:
-  """Checks if an evaluation left row `label` out (eval.personal=last)."""
-  return any(label not in line.get("accuracy", {label: None}) for line in lines)
+def sum_up(
+  label: str, lines: Sequence[Line], names: Sequence[str] = ()
+) -> Iterator[str]:
+  """Yields sentences on all that a run left out as not finite."""
+  masked = [line for line in lines if line["masked"]]
+  undone = [line for line in lines if line.get("undone")]
+  clients = sorted({n for line in masked for n in line["masked"]})
+  for what, rounds in (
+    (f"updates of clients {_listed(clients, names)}", masked),
+    ("the server's steps", undone),
+  ):
+    if rounds:
+      yield (
+        f"{label}: {what} were not finite and left out in {len(rounds)} rounds,"
+        f" first in round {rounds[0]['round']}."
+      )
+
+
+def _listed(clients: Sequence[int], names: Sequence[str]) -> str:
+  return ", ".join(client(n, names) for n in clients)

@@ -17,7 +17,7 @@ import pandas as pd
 from splitjax import files, target
 from splitjax.config.tree import flat
 from splitjax.evaluation import measurements
-from splitjax.experiment import claims, workdirs
+from splitjax.experiment import workdirs
 from splitjax.experiment.summary import PICTURES
 from splitjax.experiment.workdirs import About, Unfinished
 from splitjax.reports import numbers, page, results
@@ -76,12 +76,13 @@ def report(
   """
   collected = _collect(folder, into)
   inside = list[Path]()
-  if parts and workdirs.is_grid(folder):
+  kind = workdirs.kind_of(folder)
+  if parts and kind == "grid":
     names = [cell["name"] for cell in workdirs.read_grid(folder)["cells"]]
     inside = [folder / name for name in names]
-  elif parts and workdirs.is_over_seeds(folder):
+  elif parts and kind == "seeds":
     inside = workdirs.seeds_of(folder)
-  with claims.held(folder):
+  with workdirs.held(folder):
     for part in inside:
       with contextlib.suppress(Unfinished):
         report(part, into, figures="all" if figures == "all" else "none")
@@ -172,22 +173,17 @@ def collect(folder: str | Path) -> Results:
 
 def _evaluated(folder: Path) -> tuple[Path, str]:
   """Splits the folder of an evaluation into the run's and its name there."""
-  inside = _is_taken(folder.parent) and not _is_taken(folder)
+  inside = workdirs.kind_of(folder.parent) and not workdirs.kind_of(folder)
   if inside and folder.is_dir():
     return folder.parent, folder.name
   return folder, ""
 
 
-def _is_taken(folder: Path) -> bool:
-  return workdirs.is_grid(folder) or workdirs.is_run(folder)
-
-
 def _collect(folder: Path, into: str = "") -> Results:
-  if workdirs.is_grid(folder):
+  kind = workdirs.kind_of(folder)
+  if kind == "grid":
     return _of_grid(folder, into)
-  if workdirs.is_over_seeds(folder):
-    return _of_seeds(folder, into)
-  return _of_run(folder, into)
+  return (_of_seeds if kind == "seeds" else _of_run)(folder, into)
 
 
 def _of_run(
@@ -195,9 +191,10 @@ def _of_run(
 ) -> Results:
   """Collects the finished methods of a run, or those of them in `keys`."""
   settings = workdirs.read_run(folder)["config"]
-  keys = settings["methods"] if keys is None else keys
-  stored = {key: workdirs.read_about(folder / into, key) for key in keys}
-  about = {key: record for key, record in stored.items() if record}
+  about = workdirs.finished(folder, into)
+  missing = [key for key in settings["methods"] if key not in about]
+  if keys is not None:
+    about = {key: about[key] for key in keys}
   if not about:
     raise Unfinished(f"--workdir={folder}: no method is finished yet")
   methods = {key: settings["methods"][key] for key in about}
@@ -213,7 +210,6 @@ def _of_run(
     table = numbers.read(workdirs.folder(folder / into, key))
     tables.append(table.assign(row=table.row.map(rows)))
     methods_of_rows |= {rows[row]: x for row, x in record.methods.items()}
-  missing = [] if into else workdirs.unfinished(folder, stored, None)
   run = Run(
     folder=str(folder),
     keys={},
@@ -225,7 +221,7 @@ def _of_run(
     title=settings["title"] or "splitjax",
     numbers=pd.concat(tables, ignore_index=True),
     runs=(run,),
-    remarks=tuple(f"not finished: {key}" for key in missing),
+    remarks=tuple(f"not finished: {key}" for key in missing if not into),
   )
 
 
@@ -255,10 +251,9 @@ def _of_seeds(folder: Path, into: str) -> Results:
     for run in runs
     if run not in finished
   ]
-  trained = itertools.chain(*(workdirs.finished(run, into) for run in finished))
   remarks += [
     f"{key} is not finished for every seed: left out"
-    for key in dict.fromkeys(trained)
+    for key in workdirs.read_run(folder)["config"]["methods"]
     if key not in keys
   ]
   parts = [_of_run(run, into, keys) for run in finished]
@@ -281,9 +276,12 @@ def _of_grid(folder: Path, into: str) -> Results:
       remarks.append(f"not finished: {name}")
       continue
     values.append(cell["values"])
-    methods = workdirs.read_run(folder / name)["config"]["methods"]
-    missing = workdirs.unfinished(folder / name, methods, tree["seeds"])
-    remarks += [f"not finished: {name} {part}".strip() for part in missing]
+    remarks += [f"{name}: {remark}" for remark in parts[-1].remarks]
+    remarks += [
+      f"not begun: {name}, seed {seed}"
+      for seed in tree["seeds"] or ()
+      if not workdirs.kind_of(folder / name / f"seed{seed}")
+    ]
   if not parts:
     raise UserError(f"--workdir={folder}: no cell is finished yet{reason}")
   title = tree["title"] or "splitjax"
@@ -361,7 +359,7 @@ def report_folders(
   compared = compare(folders)
   if workdir is None:
     return f"{compared}\n--workdir=FOLDER writes it as a report with figures"
-  if _is_taken(workdir):
+  if workdirs.kind_of(workdir):
     raise UserError(
       f"--workdir={workdir} holds a run: choose another folder for the report"
     )

@@ -7,7 +7,7 @@ WORKDIR/alpha=0.1,.../     a cell of a grid, with one run or one run per seed
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from splitjax import files
 from splitjax.config.config import Config
 from splitjax.config.sweep import Cell, check_seeds
 from splitjax.experiment import (
-  claims,
   machine,
   reporting,
   storage,
@@ -76,7 +75,7 @@ def _run(
 ) -> Results:
   """Runs a config whose task is built."""
   config = task.config
-  with claims.claimed(workdir, config, task.facts) as joined:
+  with workdirs.claimed(workdir, config, task.facts) as joined:
     task = task._replace(config=joined)
     if machine.is_first_process():
       summary.write_clients(task, workdir)
@@ -139,7 +138,7 @@ def run_seeds(
   # training samples; the seed chooses the clients' names and draws devices.
   of_seeds = ("mean", "std", "partition", "names", "devices")
   facts = {k: v for k, v in task.facts.items() if k not in of_seeds}
-  with claims.claimed(workdir, config, facts, over_seeds=True):
+  with workdirs.claimed(workdir, config, facts, over_seeds=True):
     if machine.is_first_process() and figures != "none":
       summary.pictures(task, workdir)
     for i, number in enumerate(numbers, 1):
@@ -176,7 +175,7 @@ def run_grid(
   """
   workdir = files.expanded(workdir)
   results = NONE
-  earlier = _earlier_cells(workdir, cells)
+  grid = _grid(cells, workdir, numbers)
   # All cells are checked before the first trains; then their data are dropped.
   for cell in cells:
     seed = cell.config.seed if numbers is None else numbers[0]
@@ -184,15 +183,15 @@ def run_grid(
       build(dataclasses.replace(cell.config, seed=seed))
   with contextlib.ExitStack() as stack:
     if machine.is_first_process():
-      stack.enter_context(claims.held(workdir))
-      _write_grid(cells, workdir, earlier, numbers)
+      stack.enter_context(workdirs.held(workdir))
+      files.write_sealed(workdir / workdirs.GRID, grid)
+    inner: Any = {
+      "stop": stop,
+      "figures": "all" if figures == "all" else "none",
+    }
     # A cell is an ordinary run; the common report follows after each cell.
     for i, cell in enumerate(cells, 1):
       say(f"cell {i} of {len(cells)}: {cell.name}")
-      inner: Any = {
-        "stop": stop,
-        "figures": "all" if figures == "all" else "none",
-      }
       if numbers is None:
         run(cell.config, workdir / cell.name, **inner)
       else:
@@ -203,65 +202,41 @@ def run_grid(
   return results
 
 
-def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> Json:
-  """Returns the cells that earlier starts have begun: name -> swept values.
+def _grid(
+  cells: Sequence[Cell], workdir: Path, numbers: Sequence[int] | None
+) -> Json:
+  """Makes the content of grid.json: the cells of earlier starts, then `cells`.
 
   Raises UserError if the folder holds files but no grid, or another one.
   """
-  if not workdirs.is_grid(workdir):
-    claims.check_empty(workdir, "grid")
-    return {}
-  started = {
-    cell["name"]: cell["values"]
-    for cell in workdirs.read_grid(workdir)["cells"]
-    if workdirs.is_run(workdir / cell["name"])
-  }
-  differs = _difference(workdir, started, cells[0])
-  if differs is not None:
-    raise UserError(
-      f"--workdir={workdir} is a grid {differs}: choose a new folder"
-    )
-  return started
-
-
-def _write_grid(
-  cells: Sequence[Cell],
-  workdir: Path,
-  earlier: Json,
-  numbers: Sequence[int] | None,
-) -> None:
-  """Writes grid.json: the cells of earlier starts, then `cells`."""
-  values = earlier | {cell.name: files.plain(cell.values) for cell in cells}
-  grid = {
+  started = dict[str, Any]()
+  if workdirs.kind_of(workdir) == "grid":
+    for cell in workdirs.read_grid(workdir)["cells"]:
+      if workdirs.kind_of(workdir / cell["name"]):
+        started[cell["name"]] = cell["values"]
+  else:
+    workdirs.check_empty(workdir, "grid")
+  # All cells of a grid share one config, so only one of them is compared.
+  for name, values in list(started.items())[:1]:
+    fields, swept = (", ".join(x) for x in (values, cells[0].values))
+    differs: str | None = f"over {fields}, not over {swept}"
+    if fields == swept:
+      theirs, _ = workdirs.read_config(workdir / name)
+      # The config of a cell over seeds has no seed.
+      settings = [
+        {"config": {**c.to_dict(), "seed": 0}, "data": {}}
+        for c in (theirs, cells[0].at(values))
+      ]
+      differs = workdirs.difference(*workdirs.as_json(settings))
+      differs = differs and f"of another config ({differs})"
+    if differs:
+      raise UserError(
+        f"--workdir={workdir} is a grid {differs}: choose a new folder"
+      )
+  values = started | {cell.name: files.plain(cell.values) for cell in cells}
+  return {
     "title": cells[0].config.title,
     "fields": list(cells[0].values),
     "seeds": files.plain(numbers),
     "cells": [{"name": name, "values": x} for name, x in values.items()],
   }
-  files.write_sealed(workdir / workdirs.GRID, grid)
-
-
-def _difference(workdir: Path, earlier: Json, cell: Cell) -> str | None:
-  """Describes how the grid of `earlier` cells differs from that of `cell`.
-
-  All cells of a grid share one config, so only the first of them is compared.
-  Returns None if the grids are the same.
-  """
-  if not earlier:
-    return None
-  name, values = next(iter(earlier.items()))
-  if list(values) != list(cell.values):
-    return other_fields(values, cell)
-  theirs = workdirs.read_known(workdir / name)["config"]
-  # The config of a cell over seeds has no seed.
-  runs = [
-    {"config": {**workdirs.as_json(config), "seed": 0}, "data": {}}
-    for config in (theirs, cell.at(values).to_dict())
-  ]
-  differs = claims.difference(*runs)
-  return differs and f"of another config ({differs})"
-
-
-def other_fields(fields: Iterable[str], cell: Cell) -> str:
-  """Says that a grid sweeps other fields than a cell."""
-  return f"over {', '.join(fields)}, not over {', '.join(cell.values)}"

@@ -63,15 +63,15 @@ class Log:
     Lines of later rounds, which a killed process may have added, are dropped;
     a log that lost or changed lines is written again.
     """
-    content_known = text.encode()
-    self._digest = hashlib.sha256(content_known)
+    known = text.encode()
+    self._digest = hashlib.sha256(known)
     if not machine.is_first_process():
       return
     content = files.read(self._path) or b""
-    if content != content_known:
-      if content[: len(content_known)] != content_known:
-        say(f"{self._path} is not what was written: rebuilt from a checkpoint")
-      files.write(self._path, content_known)
+    if not content.startswith(known):
+      say(f"{self._path} is not what was written: rebuilt from a checkpoint")
+    if content != known:
+      files.write(self._path, known)
 
   def append(self, line: Line) -> None:
     """Adds the line of a round."""
@@ -113,13 +113,8 @@ class Log:
       tracker.close()
 
   def __iter__(self) -> Iterator[Line]:
-    return lines_of(self._path.parent)
-
-
-def lines_of(method_dir: Path) -> Iterator[Line]:
-  """Reads the lines of a method's log in turn."""
-  content = files.read(method_dir / ROUNDS) or b""
-  return map(json.loads, content.splitlines())
+    content = files.read(self._path) or b""
+    return map(json.loads, content.splitlines())
 
 
 # Checkpoints.
@@ -136,10 +131,8 @@ class Record:
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
     masked: whether a round left out what was not finite.
-    state: the digest of the state, see `digest`.
-    form: the digest of the forms of its leaves.
-    personal: the digest of the personalised networks; "" if there are none.
-    log: the digest of the log.
+    digests: those of the written "state" and its "form", of the "log", and of
+      "personal" networks, see `digest`.
   """
 
   round: int = 0
@@ -150,10 +143,7 @@ class Record:
   )
   notes: list[str] = dataclasses.field(default_factory=list)
   masked: bool = False
-  state: str = ""
-  form: str = ""
-  personal: str = ""
-  log: str = ""
+  digests: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,6 +162,13 @@ class Kept:
   state: State
   personal: tuple[Net, ...] = ()
   log: str = ""
+
+  def digests(self) -> dict[str, str]:
+    """Returns the digests of what is kept, see `Record`."""
+    trees = {"state": self.state, "personal": self.personal}
+    digests = {name: digest(tree) for name, tree in trees.items() if tree}
+    digests["form"] = form(self.state)
+    return digests | {"log": files.digest(self.log.encode())}
 
 
 class Checkpoints:
@@ -204,13 +201,7 @@ class Checkpoints:
 
     Digests are added to the record.
     """
-    record = dataclasses.replace(
-      snapshot.record,
-      state=digest(snapshot.state),
-      form=form(snapshot.state),
-      personal=digest(snapshot.personal) if snapshot.personal else "",
-      log=files.digest(snapshot.log.encode()),
-    )
+    record = dataclasses.replace(snapshot.record, digests=snapshot.digests())
     items: dict[str, Any] = {
       "state": ocp.args.StandardSave(snapshot.state),
       "record": ocp.args.JsonSave(files.sealed(dataclasses.asdict(record))),
@@ -243,6 +234,20 @@ def steps_of(method_dir: Path) -> list[int]:
   return sorted(int(name) for name in names if name.isdecimal())
 
 
+def path_of(method_dir: Path, number: int) -> Path:
+  """Returns the folder of the checkpoint after a round.
+
+  Raises UserError if there is none.
+  """
+  steps = steps_of(method_dir)
+  if number not in steps:
+    raise UserError(
+      f"{method_dir} holds no checkpoint after round {number} (there are:"
+      f" {steps})"
+    )
+  return method_dir / CHECKPOINTS / str(number)
+
+
 def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
   """Reads the newest sound checkpoint in a method's folder.
 
@@ -252,13 +257,16 @@ def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
   """
   steps = steps_of(method_dir)[::-1]
   for step in steps:
-    path = method_dir / CHECKPOINTS / str(step)
+    path = path_of(method_dir, step)
     try:
       return read(path, wanted)
     except Damaged as damage:
       say(f"checkpoint of round {step} is damaged ({damage}): put aside")
     if machine.is_first_process():
-      _put_aside(path, method_dir / DAMAGED)
+      damaged = method_dir / DAMAGED
+      with files.explained("moved", path):
+        damaged.mkdir(exist_ok=True)
+        path.rename(damaged / f"{step}-{len(files.names(damaged))}")
     machine.wait_for_all("put aside")
   if steps:
     raise UserError(
@@ -297,25 +305,27 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
     if record.round != int(path.name):
       raise Damaged(f"{path} was written after round {record.round}")
     like = wanted(record.places)
-    if form(like) != record.form:
+    if form(like) != record.digests["form"]:
       raise UserError(
         f"{path} has another state than this version of splitjax: use the"
         " version that wrote it, or train in a new folder"
       )
-    state = item(state=ocp.args.StandardRestore(like)).state
-    lines = item(log=ocp.args.JsonRestore()).log["lines"]
+    written = dict(record.digests)
     nets: tuple[Net, ...] = ()
-    if personal is not None and record.personal:
+    if not personal:
+      written.pop("personal", None)
+    elif "personal" in written:
       shapes = personal(record.places)
       nets = item(personal=ocp.args.StandardRestore(shapes)).personal
-  written = [record.state, record.log]
-  present = [digest(state), files.digest(lines.encode())]
-  if nets:
-    written.append(record.personal)
-    present.append(digest(nets))
-  if present != written:
+    snapshot = Kept(
+      record=record,
+      state=item(state=ocp.args.StandardRestore(like)).state,
+      personal=nets,
+      log=item(log=ocp.args.JsonRestore()).log["lines"],
+    )
+  if snapshot.digests() != written:
     raise Damaged(f"{path} is not what was written")
-  return Kept(record=record, state=state, personal=nets, log=lines)
+  return snapshot
 
 
 def _read_all(folder: Path) -> None:
@@ -326,13 +336,6 @@ def _read_all(folder: Path) -> None:
       _read_all(path)
     else:
       files.read(path)
-
-
-def _put_aside(path: Path, damaged: Path) -> None:
-  """Moves a damaged checkpoint to another folder, where it stays."""
-  with files.explained("moved", path):
-    damaged.mkdir(exist_ok=True)
-    path.rename(damaged / f"{path.name}-{len(files.names(damaged))}")
 
 
 def form(tree: Tree) -> str:

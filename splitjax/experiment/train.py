@@ -7,16 +7,14 @@ in its order. Of all rounds only the state and the current line are in memory.
 import contextlib
 import dataclasses
 import importlib.metadata
-import io
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from splitjax import files, target
 from splitjax.evaluation import cost, forgetting, measurements, scores
@@ -35,16 +33,12 @@ from splitjax.experiment import (
 from splitjax.experiment.console import Progress, Stop, Stopped, say
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.storage import Checkpoints, Kept, Log, Record
-from splitjax.experiment.task import (
-  Task,
-  end_of,
-  make_subject,
-)
+from splitjax.experiment.task import Task, end_of, make_subject
 from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers, tensorboard
 from splitjax.reports.tensorboard import EventFile
-from splitjax.types import Metrics, Net, Number, Row, State, UserError
+from splitjax.types import Net, Number, Row, State, UserError
 
 
 def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
@@ -62,18 +56,22 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   method_dir = workdirs.folder(workdir, key)
   config = task.config
   rounds = config.rounds
-  trained = max(storage.steps_of(method_dir), default=0)
-  _raise_if(trained < rounds and console.requested(stop), key, trained, rounds)
+
+  def end_if(request: str | None, number: int) -> None:
+    if request:
+      raise Stopped(request, f"{key}: {number} of {rounds} rounds done")
 
   # Begin, or go on.
+  trained = max(storage.steps_of(method_dir), default=0)
+  end_if(console.requested(stop), trained)
   start = time.monotonic()
   method = programs.that_fit(make_subject(task, key))
   compiling = time.monotonic() - start
   state, record, log = begin(method, method_dir)
   record.seconds["compile"] += compiling
   trained = record.round
-  _raise_if(trained < rounds and console.requested(stop), key, trained, rounds)
-  work = work_of(method.subject, record)
+  end_if(console.requested(stop), trained)
+  work = work_of(method.subject)
   judged = list[Scores]()
   personal: tuple[Net, ...] | None = None
   with contextlib.ExitStack() as stack:
@@ -85,17 +83,15 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
 
     for number in range(trained + 1, rounds + 1):
       # Train a round; describe it, evaluate it where due, and log it.
-      if (
-        number == config.eval.inside
-        and method.subject.method.topology in IN_TURN
-      ):
+      if number == config.eval.inside:
         look_inside(method, state, workdir)
       start = time.monotonic()
       state, metrics = method.round(state)
       seconds = time.monotonic() - start
-      line = describe_round(method.subject, work, number, metrics, seconds)
+      spent = work and cost.of_metrics(method.subject, work, metrics)
+      line = history.log_line(key, number, metrics, seconds, spent)
       record = noted(record, line, method.subject)
-      judged = evaluated(method, state, record, line)
+      judged = evaluate(method, state, record, line)
       log.append(line)
       progress.round(number, line)
 
@@ -108,21 +104,16 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
           record=record, state=state, personal=personal, log=log.text()
         )
         checkpoints.save(snapshot)
-      _raise_if(request, key, number, rounds)
+      end_if(request, number)
 
   # A run that resumed after its last round has no evaluation yet.
   if personal is None:
     personal = method.personalise(state)
-    judged = evaluate(method, state, record, method.subject.method.rows, None)
-  finish(method, method_dir, record, log, state, personal, judged)
-
-
-def _raise_if(
-  request: str | bool | None, key: str, trained: int, rounds: int
-) -> None:
-  """Raises Stopped if somebody asked to stop."""
-  if request:
-    raise Stopped(str(request), f"{key}: {trained} of {rounds} rounds done")
+    judged = judge(method, state, method.subject.method.rows, None)
+  machine.wait_for_all("logged")  # process 0 has written all lines
+  past = history.read_history(log, config, method.subject.method.rows)
+  end = end_of(method.subject, judged, state, personal, *past)
+  finish(method, method_dir, record, end)
 
 
 # Begin, or go on.
@@ -141,40 +132,41 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   """
   subject = method.subject
   log = Log(method_dir)
-  conditions = conditions_of(subject)
   snapshot = storage.restore(method_dir, method.shapes)
   if machine.is_first_process():
     workdirs.reopen(method_dir)
   log.restore(snapshot.log if snapshot else "")
-  fresh = Record(places=subject.widths, conditions=conditions)
+  conditions = conditions_of(subject)
   if snapshot is None:
+    fresh = Record(places=subject.widths, conditions=conditions)
     return method.begin(), fresh, log
 
-  # Another number of devices pads cohorts to other sizes.
-  state = snapshot.state
-  record_before = snapshot.record
-  if record_before.places != subject.widths:
-    state = method.place(state)
+  record = snapshot.record
+  say(f"{subject.label}: resumes after round {record.round}")
   changes = [
     f"{name} {conditions.get(name, 'unknown')} instead of {value}"
-    for name, value in record_before.conditions.items()
+    for name, value in record.conditions.items()
     if conditions.get(name) != value
   ]
-  notes = list(record_before.notes)
   if changes:
-    notes.append(
-      f"{subject.label}: from round {record_before.round + 1} on with"
+    note = (
+      f"{subject.label}: from round {record.round + 1} on with"
       f" {', '.join(changes)}; an uninterrupted run may differ by rounding."
     )
-  for text in (
-    f"{subject.label}: resumes after round {record_before.round}",
-    *notes,
-  ):
-    say(text)
+    say(note)
+    record.notes.append(note)
   record = dataclasses.replace(
-    record_before, places=subject.widths, conditions=conditions, notes=notes
+    record, places=subject.widths, conditions=conditions
   )
-  return state, record, log
+  return placed(method, snapshot), record, log
+
+
+def placed(method: Programs, snapshot: Kept) -> State:
+  """Returns a saved state as a method's programs take it."""
+  # Another number of devices pads cohorts to other sizes.
+  if snapshot.record.places == method.subject.widths:
+    return snapshot.state
+  return method.place(snapshot.state)
 
 
 def conditions_of(subject: Subject) -> dict[str, str]:
@@ -216,6 +208,8 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
   from splitjax.reports.figures import attempt, maps  # imports matplotlib
 
   subject = method.subject
+  if subject.method.topology not in IN_TURN:
+    return
   (shard,) = subject.shards
 
   def answers(order: np.ndarray) -> np.ndarray:
@@ -226,67 +220,52 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
 
   order = np.asarray(shard.service_order)
   arrays = forgetting.within_round(subject, order, int(state.round), answers)
+  path = workdir / f"inside_{subject.key}"
   files.write(
-    workdir / f"inside_{subject.key}.npz",
+    path.with_suffix(".npz"),
     lambda file: np.savez_compressed(file, allow_pickle=False, **arrays),
   )
   attempt(
-    workdir / f"inside_{subject.key}.png",
-    lambda: forgetting.picture_within(arrays, maps),
+    path.with_suffix(".png"), lambda: forgetting.picture_within(arrays, maps)
   )
 
 
-def work_of(subject: Subject, record: Record) -> RoundWork | None:
-  """Returns each client's work in a whole round; None, noted, if unknown."""
+def work_of(subject: Subject) -> RoundWork | None:
+  """Returns each client's work in a whole round; None if it is unknown."""
   try:
     return cost.whole_round(subject)
   except UserError as error:
-    note = f"Cost is not modelled. {error}"
-    record.notes.extend({note}.difference(record.notes))
+    say(f"{subject.label}: cost is not modelled. {error}")
     return None
 
 
-def describe_round(
-  subject: Subject,
-  work: RoundWork | None,
-  number: int,
-  metrics: Metrics,
-  seconds: float,
-) -> Line:
-  """Makes the line of a round, which took so many seconds."""
-  spent = None
-  if work is not None:
-    spent = cost.of_metrics(subject, work, metrics)
-  line = history.log_line(subject.key, number, metrics, seconds, spent)
-  return files.plain(line)
-
-
 def noted(record: Record, line: Line, subject: Subject) -> Record:
-  """Returns the record after a round; the first masked client is noted.
+  """Returns the record after a round; says first what it left out.
 
-  Raises UserError if clients were masked and on_nan is "stop".
+  Raises UserError if it left something out and on_nan is "stop".
   """
-  config = subject.task.config
-  names = subject.task.network.names
-  note = history.check_masked(subject.label, line, config.on_nan, names)
+  task = subject.task
+  note = history.left_out(subject.label, line, task.network.names)
+  if note and task.config.on_nan == "stop":
+    raise UserError(f"{note} (on_nan=stop; on_nan=mask goes on)")
   if note and not record.masked:
-    record.notes.append(note)
     say(note)
   record.seconds["train"] += line["seconds"]
   masked = record.masked or bool(note)
   return dataclasses.replace(record, round=line["round"], masked=masked)
 
 
-def evaluated(
+def evaluate(
   method: Programs, state: State, record: Record, line: Line
 ) -> list[Scores]:
   """Scores the rows that are due after a round, and adds this to its line."""
   config = method.task.config
-  rows = method.subject.method.rows
-  due = history.due(config, rows, line["round"])
+  due = history.due(config, method.subject.method.rows, line["round"])
   if due is None:
     return []
-  judged = evaluate(method, state, record, *due)
+  start = time.monotonic()
+  judged = judge(method, state, *due)
+  record.seconds["evaluate"] += time.monotonic() - start
   by_row = {row.label: scores.log_scores(row) for row in judged}
   # Nothing is found if every row waits for the last round.
   for name in next(iter(by_row.values()), history.SCORES):
@@ -296,22 +275,13 @@ def evaluated(
   return judged
 
 
-def evaluate(
-  method: Programs,
-  state: State,
-  record: Record,
-  rows: tuple[Row, ...],
-  samples: int | None,
+def judge(
+  method: Programs, state: State, rows: tuple[Row, ...], samples: int | None
 ) -> list[Scores]:
   """Scores rows on so many test samples of each client; None: on all."""
-  start = time.monotonic()
   outputs = method.evaluate(state, rows, samples)
-  judged = [
-    scores.score(method.subject, row, answers)
-    for row, answers in zip(rows, outputs, strict=True)
-  ]
-  record.seconds["evaluate"] += time.monotonic() - start
-  return judged
+  pairs = zip(rows, outputs, strict=True)
+  return [scores.score(method.subject, row, answers) for row, answers in pairs]
 
 
 # The end.
@@ -340,22 +310,11 @@ PARTS = (
 
 
 def finish(
-  method: Programs,
-  method_dir: Path,
-  record: Record,
-  log: Log,
-  state: State,
-  personal: tuple[Net, ...],
-  judged: list[Scores],
+  method: Programs, method_dir: Path, record: Record, end: End
 ) -> None:
   """Measures a trained method and writes its numbers."""
-  machine.wait_for_all("logged")  # process 0 has written all lines
   subject = method.subject
   config = method.task.config
-  rows = subject.method.rows
-  count = subject.fleet.num_clients
-  past = history.read_history(log, count, config, rows)
-  end = end_of(subject, judged, state, personal, *past)
   finding, arrays = measurements.measure(end)
   lines = list(finding.numbers)
   for row in subject.labels:
@@ -369,8 +328,8 @@ def finish(
   )
   if machine.is_first_process():
     table = numbers.frame(lines, config.seed)
-    arrays = {**arrays, "exits.npz": exits(method.task, end)}
-    write_results(method_dir, about, table, arrays)
+    arrays["exits.npz"] = exits(method.task, end)
+    workdirs.write_results(method_dir, about, table, arrays)
   spent = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
   say(f"{subject.label}: {record.round} rounds done ({spent})")
 
@@ -402,11 +361,11 @@ def notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:
   if subject.method.cuts(subject.fleet) is not None:
     yield CUTS.format(label)
   yield from record.notes
-  masked = [(line["round"], line["masked"]) for line in lines if line["masked"]]
-  if masked:
-    yield history.summarise_masked(label, masked, task.network.names)
+  if lines and "cost" not in lines[-1]:
+    yield "Cost is not modelled."
+  yield from history.sum_up(label, lines, task.network.names)
   for row in subject.labels:
-    if history.waited(lines, row):
+    if any(row not in line.get("accuracy", {row: None}) for line in lines):
       yield WAITED.format(label + row.removeprefix(subject.key))
   chosen = task.config.eval
   if chosen.samples is not None and chosen.every < task.config.rounds:
@@ -432,19 +391,3 @@ def exits(task: Task, end: End) -> dict[str, np.ndarray]:
         if leaf is not None:
           arrays[f"{prefix}/{name}"] = leaf
   return arrays
-
-
-def write_results(
-  method_dir: Path,
-  about: About,
-  table: pd.DataFrame,
-  arrays: Mapping[str, Mapping[str, np.ndarray]],
-) -> None:
-  """Writes a method's numbers and arrays to a folder, then about.json."""
-  contents = {workdirs.NUMBERS: numbers.as_csv(table).encode()}
-  for name, content in arrays.items():
-    if content:
-      file = io.BytesIO()
-      np.savez_compressed(file, allow_pickle=False, **content)
-      contents[name] = file.getvalue()
-  workdirs.write_results(method_dir, about, contents)

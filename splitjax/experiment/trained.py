@@ -385,11 +385,15 @@ def load(
   if config is not None:
     loading.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  method_dir = workdirs.folder(workdir, key)
+  if workdirs.kind_of(workdir) == "seeds":
+    text = "holds one run per seed: name a seed's folder in it"
+    raise UserError(f"--workdir={workdir} {text}")
   about = None
+  number = round if key in settings.methods else None
   if key in settings.methods and round is None:
     about = workdirs.read_about(workdir, key)
-  if about is None and (round is None or key not in settings.methods):
+    number = about.rounds if about else None
+  if number is None:
     finished = ", ".join(workdirs.finished(workdir)) or "none"
     text = f"holds no finished method {key!r} (finished: {finished})"
     raise UserError(f"{workdir} {text}")
@@ -403,14 +407,7 @@ def load(
   def personal(widths):
     return personal_shapes(method, shapes(widths), widths)
 
-  steps = storage.steps_of(method_dir)
-  number = about.rounds if about else round
-  if number not in steps:
-    raise UserError(
-      f"{method_dir} holds no checkpoint after round {number} (there are:"
-      f" {steps})"
-    )
-  path = method_dir / workdirs.CHECKPOINTS / str(number)
+  path = storage.path_of(workdirs.folder(workdir, key), number)
   snapshot = storage.read(path, shapes, personal if about else None)
   nets = snapshot.personal
   state = snapshot.state

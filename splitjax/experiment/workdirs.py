@@ -1,4 +1,4 @@
-"""Names of the files in a run's folder, and what is believed of them.
+"""The folder of a run: who owns it, and what is believed of its files.
 
   config.json            the run that owns the folder (of one seed, or of all)
   seedN/                 the run of a seed
@@ -9,19 +9,36 @@
     about.json           digests of all results; written last
   evaluate/methods/KEY/  the results of a later evaluation
 
-A grid has grid.json and a folder for each cell, with a run or its seeds.
+A grid has grid.json and a folder for each cell, with a run or its seeds. One
+process at a time works in a folder, and always for the same run. What changes
+no number may change later: settings of the machine, title and labels. Methods,
+and with most schedules rounds, are added later.
 """
 
+import contextlib
 import dataclasses
+import errno
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import filelock
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
 
 from splitjax import files
-from splitjax.config.config import Config
+from splitjax.config.config import Config, OptimizerConfig, significant
+from splitjax.experiment import machine
+from splitjax.experiment.console import say
+from splitjax.experiment.network import make_optimizer
 from splitjax.files import Damaged, Json
-from splitjax.types import UserError
+from splitjax.reports import numbers
+from splitjax.types import UserError, naming
 
 CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
 DESCRIBED, EVALUATED = "describe", "evaluate"
@@ -31,9 +48,35 @@ CHECKPOINTS = "checkpoints"
 SEEDS = "one run each"
 """The `seed` in the config.json of a folder with one run per seed."""
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Error numbers that file systems without locks give."""
+
+HARMLESS = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
+"""What may lie in a folder that no run owns yet."""
+
 
 class Unfinished(UserError):
   """Raised if there is no finished method to report or evaluate."""
+
+
+# What a folder holds.
+
+
+def kind_of(workdir: Path) -> Literal["grid", "seeds", "run"] | None:
+  """Tells what a folder holds; None if it holds nothing of this program."""
+  if files.read(workdir / GRID) is not None:
+    return "grid"
+  if files.read(workdir / CONFIG) is None:
+    return None
+  return "seeds" if read_run(workdir)["config"]["seed"] == SEEDS else "run"
+
+
+def seeds_of(workdir: Path) -> list[Path]:
+  """Returns the folders of single seeds' runs, begun or finished."""
+  names = [name.removeprefix("seed") for name in files.names(workdir)]
+  seeds = sorted(int(name) for name in names if name.isdecimal())
+  runs = [workdir / f"seed{seed}" for seed in seeds]
+  return [run for run in runs if kind_of(run)]
 
 
 def folder(workdir: Path, key: str) -> Path:
@@ -41,85 +84,219 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def is_grid(workdir: Path) -> bool:
-  """Checks if a folder holds a grid."""
-  return files.read(workdir / GRID) is not None
-
-
-def is_run(workdir: Path) -> bool:
-  """Checks if a folder holds a run, or one run per seed."""
-  return files.read(workdir / CONFIG) is not None
-
-
-def is_over_seeds(workdir: Path) -> bool:
-  """Checks if a folder holds one run per seed."""
-  return is_run(workdir) and read_run(workdir)["config"]["seed"] == SEEDS
-
-
-def seeds_of(workdir: Path) -> list[Path]:
-  """Returns the folders of single seeds' runs, begun or finished."""
-  names = [name.removeprefix("seed") for name in files.names(workdir)]
-  numbers = sorted(int(name) for name in names if name.isdecimal())
-  runs = [workdir / f"seed{number}" for number in numbers]
-  return [run for run in runs if is_run(run)]
-
-
-# What a run is.
-
-
-def _read(path: Path, entries: str) -> Json | None:
-  """Reads a sealed file with some entries; None if it is not there."""
+def _read(path: Path, entries: str, absent: str) -> Json:
+  """Reads a sealed file with some entries; Unfinished if it is not there."""
   tree = files.read_sealed(path, "restore it, or choose another folder")
-  if tree is not None and not set(entries.split()) <= tree.keys():
+  if tree is None:
+    raise Unfinished(
+      f"--workdir={path.parent} holds no {absent} (no {path.name}): train one"
+      " first"
+    )
+  if not set(entries.split()) <= tree.keys():
     raise UserError(f"{path} is of no run of this program: choose another")
   return tree
 
 
 def read_run(workdir: Path) -> Json:
-  """Reads config.json: the config, and facts of the data.
+  """Reads config.json as it is: "config", and facts of the "data"."""
+  return _read(Path(workdir) / CONFIG, "config data", "run")
 
-  Raises Unfinished if there is none, and UserError if it is damaged.
+
+def read_config(workdir: Path) -> tuple[Config, Json]:
+  """Returns the config of a run, and the facts of its data.
+
+  In a folder with one run per seed, its seed is 0. Raises UserError for what no
+  config of today has.
   """
-  run = _read(Path(workdir) / CONFIG, "config data")
-  if run is None:
-    text = f"holds no run (no {CONFIG}): train one first"
-    raise Unfinished(f"--workdir={workdir} {text}")
-  return run
-
-
-def read_known(workdir: Path) -> Json:
-  """Reads config.json; raises UserError for what no config of today has."""
   run = read_run(workdir)
+  settings = run["config"]
+  if settings["seed"] == SEEDS:
+    settings = {**settings, "seed": 0}
   try:
-    Config.from_dict({**run["config"], "seed": 0})
+    return Config.from_dict(settings), run["data"]
   except UserError as error:
     raise UserError(
       f"{Path(workdir) / CONFIG}: {error}; if a name is yours, give the config"
       " file that registers it as --config=FILE, in Python as config=FILE; if"
       " another version of splitjax trained this run, read it with that one"
     ) from None
-  return run
-
-
-def read_config(workdir: Path) -> tuple[Config, Json]:
-  """Returns the config of a single run, and the facts of its data."""
-  run = read_known(workdir)
-  if run["config"]["seed"] == SEEDS:
-    text = "holds one run per seed: name a seed's folder in it"
-    raise UserError(f"--workdir={workdir} {text}")
-  return Config.from_dict(run["config"]), run["data"]
 
 
 def read_grid(workdir: Path) -> Json:
   """Reads grid.json: title, fields, seeds, and cells with name and values."""
-  grid = _read(workdir / GRID, "title fields seeds cells")
-  if grid is None:
-    raise Unfinished(f"--workdir={workdir} holds no grid: train one first")
-  for cell in grid["cells"]:
-    if Path(cell["name"]).name != cell["name"]:
-      text = f"the cell {cell['name']!r} is no name of a folder"
-      raise UserError(f"{workdir / GRID}: {text}")
-  return grid
+  return _read(workdir / GRID, "title fields seeds cells", "grid")
+
+
+def as_json(tree: Any) -> Any:
+  """Returns a tree as JSON keeps it: tuples become lists."""
+  return json.loads(json.dumps(tree, allow_nan=False))
+
+
+# Who owns a folder.
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+  """Holds a folder, which is made if needed, for this process.
+
+  Training, evaluating and reporting hold a folder while they write to it; one
+  that this process holds already may be held again.
+
+  Raises:
+    UserError: another process holds the folder, or something in it is a link.
+  """
+  with files.explained("made", folder):
+    folder.mkdir(parents=True, exist_ok=True)
+  files.refuse_links(folder)
+  path = folder.resolve() / LOCK
+  # Without flock, an error is better than a lock that outlives its process.
+  lock = filelock.FileLock(
+    path, timeout=0, fallback_to_soft=False, is_singleton=True
+  )
+  with contextlib.ExitStack() as stack:
+    try:
+      stack.enter_context(lock)
+      path.write_text(f"process {os.getpid()} on {platform.node()}")
+    except filelock.Timeout:
+      holder = (files.read(path) or b"").decode(errors="replace")
+      raise UserError(
+        f"--workdir={folder}: {holder or 'another process'} uses it: wait, stop"
+        " that process, or choose another"
+      ) from None
+    except OSError as error:
+      if error.errno not in NO_LOCKS:
+        raise files.unusable("locked", folder, error) from error
+      say(f"{folder}: {error}; make sure that no second process uses it")
+    yield
+
+
+@contextlib.contextmanager
+def claimed(
+  workdir: Path, config: Config, facts: Json, *, over_seeds: bool = False
+) -> Iterator[Config]:
+  """Holds a folder for a run, and claims it.
+
+  Args:
+    workdir: the folder.
+    config: the run's config.
+    facts: facts of the data, with their digests.
+    over_seeds: whether the folder holds one folder per seed, each with a run.
+
+  Yields:
+    The config, with the methods of earlier starts in the folder added.
+
+  Raises:
+    UserError: another process holds the folder, another run owns it (the line
+      names the first field that differs), or it has files but no run.
+  """
+  with contextlib.ExitStack() as stack:
+    if machine.is_first_process():
+      stack.enter_context(held(workdir))
+    joined = _joined(workdir, config)
+    if machine.is_first_process():
+      run = as_json({"config": joined.to_dict(), "data": facts})
+      if over_seeds:
+        run["config"]["seed"] = SEEDS
+      _claim(workdir, run)
+    machine.wait_for_all("claimed")
+    if not kind_of(workdir):
+      raise UserError(
+        f"--workdir={workdir} is not on a disk that all processes share:"
+        " choose one that is"
+      )
+    yield joined
+
+
+def _joined(workdir: Path, config: Config) -> Config:
+  """Adds to a config the methods of a folder's run, if there is one.
+
+  Raises UserError where two methods then have the same label.
+  """
+  if not kind_of(workdir):
+    return config
+  settings = config.to_dict()
+  present = settings["methods"]
+  earlier = read_config(workdir)[0].to_dict()["methods"]
+  added = present.keys() - earlier.keys()
+  order = [*present, *earlier] if added else earlier
+  settings["methods"] = {key: {**earlier, **present}[key] for key in order}
+  with naming(f"--workdir={workdir} has methods of earlier starts"):
+    return Config.from_dict(settings)
+
+
+def _claim(workdir: Path, run: Json) -> None:
+  """Writes config.json, or compares it with the one that is there."""
+  stored = None
+  if kind_of(workdir):
+    stored = read_run(workdir)
+    if differs := difference(stored, run):
+      why = f"belongs to another config ({differs})"
+      name = run["config"]["data"]["name"]
+      if stored["config"]["data"]["name"] == name and "digest is" in differs:
+        why = f"was trained on other data: {name} has changed since"
+      raise UserError(f"--workdir={workdir} {why}; choose a new folder")
+  else:
+    check_empty(workdir, "run")
+  if run != stored:
+    files.write_sealed(workdir / CONFIG, run)
+
+
+def check_empty(workdir: Path, what: str) -> None:
+  """Raises UserError where a folder has files, but no `what`."""
+  if set(files.names(workdir)) - HARMLESS:
+    raise UserError(
+      f"--workdir={workdir} exists and is no {what} of this program: choose"
+      " another"
+    )
+
+
+def difference(stored: Json, current: Json) -> str | None:
+  """Describes the first field in which two runs differ; None if equal.
+
+  Both are as in config.json. Only methods that both have are compared, as each
+  trains by itself. `current` may have more rounds if this does not change the
+  rounds that both have.
+  """
+  configs = [run["config"] for run in (stored, current)]
+  shared = configs[0]["methods"].keys() & configs[1]["methods"].keys()
+
+  def fields_of(run: Json) -> Json:
+    fields = significant(run["config"])
+    del fields["title"], fields["rounds"]
+    fields["methods"] = {
+      key: {k: v for k, v in fields["methods"][key].items() if k != "label"}
+      for key in shared
+    }
+    return {"config": fields, "data": run["data"]}
+
+  if differs := first_difference(fields_of(stored), fields_of(current)):
+    return differs
+  old, new = (config["rounds"] for config in configs)
+  rounds = f"rounds is {old} there and {new} here"
+  if old >= new:
+    return None if old == new else rounds
+  if configs[1]["faults"]["server_down"]:
+    return f"{rounds}, and faults.server_down depends on it"
+  chosen = OptimizerConfig(**configs[1]["optimizer"])
+  before, now = (
+    make_optimizer(chosen, count).at(jnp.arange(old)).lr for count in (old, new)
+  )
+  if jnp.array_equal(before, now):
+    return None
+  return f"{rounds}, and optimizer.schedule={chosen.schedule} depends on it"
+
+
+def first_difference(stored: Any, current: Any, path: str = "") -> str | None:
+  """Describes the first field that differs: its path and both values."""
+  if stored == current:
+    return None
+  if not (isinstance(stored, dict) and isinstance(current, dict)):
+    return f"{path} is {stored!r} there and {current!r} here"
+  names = sorted(stored.keys() | current.keys())
+  name = next(n for n in names if stored.get(n) != current.get(n))
+  top = not path and name in ("config", "data")
+  inner = path if top else f"{path}.{name}".removeprefix(".")
+  return first_difference(stored.get(name), current.get(name), inner)
 
 
 # Finished methods.
@@ -152,13 +329,22 @@ class About:
 
 
 def write_results(
-  method_dir: Path, about: About, contents: Mapping[str, bytes]
+  method_dir: Path,
+  about: About,
+  table: pd.DataFrame,
+  arrays: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
-  """Writes a method's results to its folder; about.json makes them valid.
+  """Writes a method's numbers and arrays; about.json makes them valid.
 
-  Files of earlier results that have no content now are deleted.
+  `arrays` are by file name. Files of earlier arrays are deleted.
   """
   reopen(method_dir)
+  contents = {NUMBERS: numbers.as_csv(table).encode()}
+  for name, leaves in arrays.items():
+    if leaves:
+      file = io.BytesIO()
+      np.savez_compressed(file, allow_pickle=False, **leaves)
+      contents[name] = file.getvalue()
   for name in files.names(method_dir):
     if name.endswith(".npz") and name not in contents:
       (method_dir / name).unlink()
@@ -195,67 +381,31 @@ def read_about(workdir: Path, key: str) -> About | None:
   return about
 
 
-def finished(workdir: Path, into: str = "") -> list[str]:
-  """Returns the keys of a run's finished methods.
+def finished(workdir: Path, into: str = "") -> dict[str, About]:
+  """Reads about.json of a run's finished methods, by their keys.
 
-  With `into` they are those that have numbers in this folder of the workdir.
+  With `into` they are those of the evaluation in this folder of the workdir.
   """
   keys = read_run(workdir)["config"]["methods"]
-  return [k for k in keys if read_about(workdir / into, k) is not None]
+  stored = {key: read_about(workdir / into, key) for key in keys}
+  return {key: about for key, about in stored.items() if about is not None}
 
 
 def comparable(
   runs: Sequence[Path], into: str = ""
 ) -> tuple[list[Path], list[str]]:
-  """Chooses runs of several seeds, and methods that all of them have finished.
+  """Chooses what to report on the runs of several seeds.
 
-  All of them have equally many rounds. Of the choices with this property, the
-  one with the most networks (runs x methods) is taken, then that with the most
-  runs, then the most rounds: a method, or rounds, that are being added wait
-  until enough seeds have them. Both are [] if no method is finished.
+  Returns the runs that have finished a method with the most rounds so far, and
+  the methods that all of these runs have finished so: a method, or rounds, that
+  are being added wait until every seed has them.
   """
-  by_rounds: dict[int, dict[Path, list[str]]] = {}
-  for run in runs:
-    for key in finished(run, into):
-      about = read_about(run / into, key)
-      assert about is not None
-      by_rounds.setdefault(about.rounds, {}).setdefault(run, []).append(key)
-  chosen: tuple[list[Path], list[str]] = [], []
-  largest = 0, 0, 0
-  for rounds, by_run in by_rounds.items():
-    for keys in by_run.values():
-      having = [run for run in by_run if set(keys) <= set(by_run[run])]
-      size = len(keys) * len(having), len(having), rounds
-      if size > largest:
-        chosen = (having, keys)
-        largest = size
-  return chosen
-
-
-def unfinished(
-  workdir: Path, methods: Iterable[str], seeds: Iterable[int] | None
-) -> list[str]:
-  """Names the unfinished parts of a run, or of one run per seed.
-
-  The run was started for `methods`, and for `seeds` unless this is None. A seed
-  without any finished method gives the text "seed 1", another one a text for
-  each unfinished method, such as "seed 1 harmony"; a single run gives the same
-  texts without the seed.
-  """
-  numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
-  numbers |= set(seeds or ())
-  runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
-  out = []
-  for name, run in (runs or {"": workdir}).items():
-    keys = list(dict.fromkeys([*methods, *files.names(folder(run, ""))]))
-    lacking = [k for k in keys if files.read(folder(run, k) / ABOUT) is None]
-    if len(lacking) == len(keys):
-      out.append(name)
-    else:
-      out += [f"{name} {key}".strip() for key in lacking]
-  return out
-
-
-def as_json(tree: Any) -> Any:
-  """Returns a tree as JSON keeps it: tuples become lists."""
-  return json.loads(json.dumps(tree, allow_nan=False))
+  stored = {run: finished(run, into) for run in runs}
+  counts = [about.rounds for run in runs for about in stored[run].values()]
+  keys = {
+    run: [key for key, about in by_key.items() if about.rounds == max(counts)]
+    for run, by_key in stored.items()
+  }
+  begun = [run for run in runs if keys[run]]
+  candidates = keys[begun[0]] if begun else []
+  return begun, [k for k in candidates if all(k in keys[run] for run in begun)]

@@ -151,7 +151,7 @@ def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
   _, workdir, _ = ran
   place = workdir / "evaluate"
   for count, some in ((12, True), (0, False)):
-    results = splitjax.evaluate_again(workdir, config(count, local="local"))
+    results = splitjax.evaluate_again(workdir, {"eval.embeddings": count})
     assert bool(values(results, "silhouette")) == some
     assert (place / "embeddings_splitgp.png").exists() == some
     assert len(list(place.rglob("*.npz"))) == some

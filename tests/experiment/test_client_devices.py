@@ -40,26 +40,22 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   assert not values(again, "target_rounds")
   assert again.value("own", "modelled_seconds") > 0
   for target, reached in ((1e-3, True), (1.0, False)):
-    other = dataclasses.replace(chosen.eval, target=target)
-    asked = dataclasses.replace(chosen, eval=other)
-    found = experiment.evaluate_again(tmp_path / "w" / "seed0", asked)
+    found = again_on(tmp_path / "w" / "seed0", target=target)
     assert (found.value("own", "target_rounds") > 0) is reached
 
   # On another test set: power by the accuracy that stands beside it.
   # The rounds were not evaluated on it, so no cost to a target is known.
-  other = again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,), target=0.2)
+  other = again_on(tmp_path / "w" / "seed0", rhos=(0.4,), target=0.2)
   accuracy = other.value("own", "accuracy", "0.4")
   want = other.value("own", "watts") / (100 * accuracy)
   assert other.value("own", "watts_per_point") == pytest.approx(want)
   assert not values(other, "target_rounds")
 
 
-def again_on(workdir, config, **fields):
+def again_on(workdir, **fields):
   """A finished run evaluated with other fields of eval."""
-  asked = dataclasses.replace(config.eval, **fields)
-  return experiment.evaluate_again(
-    workdir, dataclasses.replace(config, eval=asked)
-  )
+  changes = {f"eval.{name}": value for name, value in fields.items()}
+  return experiment.evaluate_again(workdir, changes)
 
 
 def test_devices_of_an_earlier_run_are_kept():

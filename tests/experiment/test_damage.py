@@ -17,7 +17,7 @@ from refusals import refused
 from runs import config, log_of, same_run, stopped
 
 import splitjax
-from splitjax import UserError, commands, experiment, files
+from splitjax import UserError, commands, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -221,15 +221,6 @@ def test_links_are_not_followed(name, runs, tmp_path):
   assert target.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["../other", "/tmp/other", "a/b"])
-def test_a_cell_is_one_folder(name, tmp_path):
-  cells = [{"name": name, "values": {"rounds": 1}}]
-  grid = {"title": "", "fields": ["rounds"], "seeds": None, "cells": cells}
-  files.write_sealed(tmp_path / experiment.GRID, grid)
-  with refused(str(tmp_path / experiment.GRID)):
-    splitjax.report_again(tmp_path)
-
-
 @pytest.mark.parametrize(
   ("code", "remedy"),
   [
@@ -271,8 +262,8 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
 HOLD = """
 import sys
 from pathlib import Path
-from splitjax.experiment import claims
-with claims.held(Path(sys.argv[1])):
+from splitjax import experiment
+with experiment.held(Path(sys.argv[1])):
   print("held", flush=True)
   sys.stdin.read()
 """

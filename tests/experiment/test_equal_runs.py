@@ -193,7 +193,8 @@ def test_a_library_that_counts_no_longer_is_said(three):
 
 
 def test_a_state_of_another_version_is_refused(three):
-  rewrite_record(step(three, 3), form="of another version")
+  digests = {**record_of(step(three, 3))["digests"], "form": "another"}
+  rewrite_record(step(three, 3), digests=digests)
   with refused(str(step(three, 3))):
     experiment.run(config(), three)
   assert step(three, 3).exists()
@@ -229,7 +230,8 @@ def test_a_line_costs_what_took_part(clients):
   assert line == few
   # Summed up it is what each client did.
   log = [json.loads(line), json.loads(few)]
-  whole = experiment.read_history(log, clients, config(), ())
+  many = dataclasses.replace(config(), num_clients=clients)
+  whole = experiment.read_history(log, many, ())
   want = {"steps": 6, "bytes": 60, "served": 4, "visits": 2}
   for name, value in want.items():
     assert whole.clients[name][:4].tolist() == [value, 0, value, 0]

@@ -233,10 +233,7 @@ def test_evaluate_again_says_the_same(ran, undrawn):
   names = "thesis.png", "learning.png", "class_accuracy.png"
   for name in names:
     (place / name).touch()
-  wider = dataclasses.replace(config.eval, rhos=(0.0, 0.4))
-  again = splitjax.evaluate_again(
-    workdir, dataclasses.replace(config, eval=wider)
-  )
+  again = splitjax.evaluate_again(workdir, {"eval.rhos": (0.0, 0.4)})
   assert again.sets == ["0.0", "0.4"]
   # Figures of an earlier evaluation go, pictures of other people stay.
   assert [(place / name).exists() for name in names] == [True, True, False]
@@ -257,7 +254,7 @@ def test_evaluate_again_says_the_same(ran, undrawn):
   pd.testing.assert_frame_equal(collected.numbers, again.numbers)
   pd.testing.assert_frame_equal(numbers.read(workdir), before)
   with refused("--workdir"):
-    splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))
+    splitjax.evaluate_again(workdir, {"rounds": 9})
 
 
 def test_the_same_evaluation_keeps_the_rounds(ran, undrawn):

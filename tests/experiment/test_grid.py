@@ -110,7 +110,15 @@ def missing(workdir):
   remarks = experiment.collect(workdir).remarks
   page = (workdir / "report.md").read_text()
   assert all(f"- {remark}" in page for remark in remarks)
-  return [remark.removeprefix("not finished: ") for remark in remarks]
+  return list(remarks)
+
+
+def more_methods(run, **changes):
+  """Adds a method to a run's config, not trained, and changes fields."""
+  saved = experiment.read_run(run)
+  saved["config"] |= changes
+  saved["config"]["methods"]["later"] = saved["config"]["methods"]["own"]
+  files.write_sealed(run / "config.json", saved)
 
 
 @pytest.mark.slow
@@ -122,7 +130,7 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
 
   with pytest.raises(experiment.Stopped):
     experiment.run_grid(cells(1, 2), workdir, [5], stop=stop)
-  assert missing(workdir) == ["k=2"]  # which had begun
+  assert missing(workdir) == ["not finished: k=2"]  # which had begun
   again = experiment.collect(workdir)
   assert [run.keys for run in again.runs] == [{FIELD: 1}]
   assert again.seeds == [5]
@@ -131,18 +139,21 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   assert [run.keys[FIELD] for run in results.runs] == [1, 2]
   assert not results.remarks
   change_grid(workdir, seeds=[5, 6])
-  assert missing(workdir) == ["k=1 seed 6", "k=2 seed 6"]
+  assert missing(workdir) == [
+    "not begun: k=1, seed 6",
+    "not begun: k=2, seed 6",
+  ]
   with refused("--workdir"):
     experiment.run_grid(cells(3, batch_size=7), workdir, [5])
 
 
 def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
   workdir = shutil.copytree(done[0], tmp_path / "w")
-  (workdir / "k=2/methods/later").mkdir()
+  more_methods(workdir / "k=2")
   more = {"name": "k=3", "values": {FIELD: 3}}
   known = [{"name": f"k={k}", "values": {FIELD: k}} for k in (1, 2)]
   change_grid(workdir, cells=[*known, more])
-  assert missing(workdir) == ["k=2 later", "k=3"]
+  assert missing(workdir) == ["k=2: not finished: later", "not finished: k=3"]
 
 
 @pytest.mark.slow
@@ -230,15 +241,11 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
   alone, changed = (
     shutil.copytree(done[0] / "k=1", tmp_path / name) for name in "ab"
   )
-  saved = experiment.read_run(changed)
-  saved["config"]["seed"], saved["config"]["batch_size"] = 7, 9
-  saved["config"]["methods"]["other"] = saved["config"]["methods"]["own"]
-  files.write_sealed(changed / "config.json", saved)
-  (changed / "methods/other").mkdir()
+  more_methods(changed, seed=7, batch_size=9)
   whole = experiment.compare([alone, changed])
   assert whole.remarks == (
     f"differs, batch_size: 10 ({alone}), 9 ({changed})",
-    f"{changed}: not finished: other",
+    f"{changed}: not finished: later",
   )
 
 

@@ -36,9 +36,7 @@ def releases(name, served, **changes):
     for steps in served
   ]
   rows = subject.method.rows
-  whole = experiment.read_history(
-    lines, len(served[0]), subject.task.config, rows
-  )
+  whole = experiment.read_history(lines, subject.task.config, rows)
   end = experiment.end_of(subject, (), None, (), *whole)
   return subject, evaluation.releases(end)
 
@@ -78,8 +76,8 @@ def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   text = (tmp_path / "run/report.md").read_text()
   assert "up/features" in text and "4.38" in text
   # Another account of the same run, which has no noise to speak of.
-  again = config("splitgp", **noise, privacy__delta=1e-30)
-  other = splitjax.evaluate_again(tmp_path / "run", again)
+  changes = {"privacy.delta": 1e-30}
+  other = splitjax.evaluate_again(tmp_path / "run", changes)
   epsilon = evaluation.epsilon([Release(4.0, 4)], 1e-30)
   assert other.value("own", "epsilon:up") == pytest.approx(epsilon)
   (note,) = protects_nothing(other)

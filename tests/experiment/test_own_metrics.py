@@ -182,8 +182,8 @@ def test_the_answers_are_counted(run):
 @pytest.mark.slow
 def test_a_saved_run_gets_other_metrics(run):
   place, results = run
-  saved = config(("recall", "ece"), eval__confusion=False)
-  again = splitjax.evaluate_again(place / "b", saved)
+  changes = {"eval.metrics": ("recall", "ece"), "eval.confusion": False}
+  again = splitjax.evaluate_again(place / "b", changes)
   assert values(again, "recall", "own")
   found, first = (values(each, "ece", "own") for each in (again, results))
   np.testing.assert_allclose(found, first, rtol=1e-6)

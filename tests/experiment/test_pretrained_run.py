@@ -63,8 +63,10 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   path.unlink()
   trained = splitjax.load(tmp_path / "w", "own")
   assert trained.config == config
-  moved = at(config, tmp_path / "elsewhere.npz")
-  again = splitjax.evaluate_again(tmp_path / "w", moved)
+  moved = str(tmp_path / "elsewhere.npz")
+  again = splitjax.evaluate_again(
+    tmp_path / "w", {"backbone.pretrained": moved}
+  )
   assert any(note.startswith(said) for note in again.runs[0].notes)
   assert timeless(splitjax.report_again(tmp_path / "w")) == timeless(results)
   assert values(again, "accuracy") == values(results, "accuracy")

@@ -191,7 +191,7 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
   splitjax.run(made, tmp_path / "w")
 
   def other(shift):
-    return dataclasses.replace(made, eval=config(shift, method="local").eval)
+    return {"eval": config(shift, method="local").to_dict()["eval"]}
 
   found = experiment.evaluate_again(tmp_path / "w", other("global"))
   assert found.sets == ["global"]
@@ -205,8 +205,8 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
     return shard(labels, num_clients, seed + 1, **options)
 
   monkeypatch.setitem(PARTITIONS, "shard", changed)
-  with refused("data.partition"):
-    experiment.evaluate_again(tmp_path / "w", made)
+  with refused("eval.shift.name, eval.holdout, or the code of data.partition"):
+    experiment.evaluate_again(tmp_path / "w")
 
 
 def own_arrays(path, seed, labels=4):
@@ -230,12 +230,12 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
   (tmp_path / "a.npz").rename(tmp_path / "b.npz")
   data = dataclasses.replace(made.data, name=f"npz:{tmp_path / 'b.npz'}")
   moved = dataclasses.replace(made, data=data)
-  splitjax.evaluate_again(tmp_path / "w", moved)
+  splitjax.evaluate_again(tmp_path / "w", {"data.name": data.name})
   splitjax.run(moved, tmp_path / "w")  # finished: not trained again
   # The same pixels with other labels have the same mean and deviation.
   own_arrays(tmp_path / "b.npz", 0, labels=1)
   for again in (
-    lambda: splitjax.evaluate_again(tmp_path / "w", moved),
+    lambda: splitjax.evaluate_again(tmp_path / "w", {"data.name": data.name}),
     lambda: splitjax.run(moved, tmp_path / "w"),
   ):
     with pytest.raises(UserError, match="trained on other data"):
