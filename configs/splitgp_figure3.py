@@ -157,7 +157,7 @@ def _table_1(
   """Tabulates SplitGP's Table I for one sample and one cut, as text."""
   whole, lines = sizes.prefix + sizes.server, []
   for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
-    stored, *sent = evaluation.needs(each, 1, beta, answers)
+    stored, *sent, _ = evaluation.needs(each, 1, beta, answers)
     time = evaluation.round_trip_latency(each, rates, 1, beta, answers)
     where = cut if name == "cut" else f"all at {name}"
     numbers = [f"{number:,.10g}" for number in sent]

@@ -24,7 +24,7 @@ _PUBLIC = {
   "privacy": "Release epsilon noise_for releases",
   "rounds": "numbers_of_rounds",
   "scores": "Scores limits_of log_scores",
-  "skew": "chosen coordinates distance_ratio draw measures silhouette",
+  "skew": "subsample coordinates distance_ratio draw measures silhouette",
   "subject": "End Finding Subject",
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(

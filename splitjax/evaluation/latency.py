@@ -43,6 +43,45 @@ class Resources(NamedTuple):
   bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP, numbers per time
 
 
+class Needs(NamedTuple):
+  """What a client's test set takes, [..., N]: SplitGP's Table I, and more."""
+
+  storage: np.ndarray  #: [N] |phi| + |h|, parameters that a client stores
+  computation: np.ndarray  #: (|phi| + |h|) |D|, parameters passed there
+  communication: np.ndarray  #: beta q_c |D|, numbers that it sends
+  served: np.ndarray  #: beta |theta| |D|, parameters passed at the server
+
+
+def needs(
+  sizes: Sizes,
+  samples: np.ndarray | int,
+  offloaded: np.ndarray | float,
+  sides: tuple[str, ...],
+) -> Needs:
+  """Counts what inference of a client's test set takes.
+
+  |h| counts only if the client can answer. If only one side can, the share of
+  samples that are offloaded, beta or Pr(Tx), is 0 or 1.
+
+  Args:
+    sizes: [N] each.
+    samples: [..., N] int, test samples |D|.
+    offloaded: [..., N] float in [0, 1]; NaN if there is no sample.
+    sides: which exits can answer, as in `Method.answers`.
+  """
+  share = np.where(np.asarray(samples) > 0, offloaded, 0.0)
+  if len(sides) == 1:
+    share = np.full_like(share, sides == ("server",))
+  stored = sizes.prefix + sizes.exit * ("client" in sides)
+  sent = samples * share
+  return Needs(
+    storage=stored,
+    computation=samples * stored,
+    communication=sent * sizes.channels,
+    served=sent * sizes.server,
+  )
+
+
 def round_trip_latency(
   sizes: Sizes,
   resources: Resources,
@@ -54,59 +93,14 @@ def round_trip_latency(
 
   |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
 
-  |h| counts only if the client can answer, the term with Pr(Tx) only if the
-  server can answer. If only the server can answer, all samples are offloaded.
-  The latency that the papers report is the SUM over clients, the last axis.
-
-  Args:
-    sizes: [N] each.
-    resources: P_C, P_S and BW.
-    samples: [..., N] int, test samples |D|.
-    offloaded: [..., N] float in [0, 1], Pr(Tx); NaN if there is no sample.
-    sides: which exits can answer, as in `Method.answers`.
-
-  Returns:
-    [..., N] float64, in parameters over power; 0 for a client without samples.
+  Returns [..., N] float64, in parameters over power; 0 for a client without
+  samples. The latency that the papers report is the SUM over clients.
   """
-  sent = np.where(np.asarray(samples) > 0, offloaded, 0.0)
-  if "server" not in sides:
-    sent = np.zeros_like(sent)
-  if "client" not in sides:
-    sent = np.ones_like(sent)
-  passed = sizes.prefix + sizes.exit * ("client" in sides)
-  device = passed / resources.client_power
-  return samples * (device + sent * _remote(sizes, resources))
-
-
-def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
-  """The time of one offloaded sample, dim_cut / BW + |theta| / P_S."""
-  sending = sizes.channels / resources.bandwidth
-  return sending + sizes.server / resources.server_power
-
-
-class Needs(NamedTuple):
-  """The columns of SplitGP's Table I, for each client."""
-
-  storage: np.ndarray  #: [N] |phi| + |h|, parameters that a client stores
-  #: [..., N] (|phi| + |h|) |D|, parameters that its samples pass there
-  computation: np.ndarray
-  communication: np.ndarray  #: [..., N] beta q_c |D|, numbers that it sends
-
-
-def needs(
-  sizes: Sizes,
-  samples: np.ndarray | int,
-  offloaded: np.ndarray | float,
-  sides: tuple[str, ...],
-) -> Needs:
-  """Computes SplitGP's Table I; arguments are those of `round_trip_latency`."""
-  # Infinite powers and bandwidth remove the other terms of the latency.
-  computing = Resources(1.0, np.inf, np.inf)
-  sending = Resources(np.inf, np.inf, 1.0)
-  return Needs(
-    round_trip_latency(sizes, computing, 1, offloaded, sides),
-    round_trip_latency(sizes, computing, samples, offloaded, sides),
-    round_trip_latency(sizes, sending, samples, offloaded, sides),
+  _, computed, sent, served = needs(sizes, samples, offloaded, sides)
+  return (
+    computed / resources.client_power
+    + sent / resources.bandwidth
+    + served / resources.server_power
   )
 
 
@@ -146,9 +140,8 @@ def deployments(
 ) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
-  "cut" has the given sizes. In "client" the client has the whole network
-  (SplitGP eq. 28), in "server" the server, to which raw samples of `pixels`
-  numbers are sent (eq. 29).
+  In "client" the client has the whole network (SplitGP eq. 28), in "server" the
+  server, to which raw samples of `pixels` numbers are sent (eq. 29).
   """
   network = sizes.prefix + sizes.server
   none = 0 * sizes.prefix
@@ -206,7 +199,7 @@ def propositions(
   spare = limit - offloaded * sizes.channels / bandwidth
   spare = spare - sizes.exit / power - offloaded * network / server
   faster = server - offloaded * power
-  remote = offloaded * _remote(sizes, resources)
+  remote = offloaded * (sizes.channels / bandwidth + sizes.server / server)
   spared = sizes.prefix + (1 - offloaded) * sizes.server
   slower = (sizes.prefix + sizes.exit) / power - spared / server
   saved = pixels - offloaded * sizes.channels
@@ -235,8 +228,7 @@ def split_depths(
 
   Args:
     name: key of BACKBONES.
-    shape: shape of one input, (H, W, c) of images. A raw sample sent to the
-      server has q numbers, the product of `shape`.
+    shape: shape of one input, (H, W, c) of images, which has q numbers.
     classes: C.
     resources: powers and bandwidth; None: SplitGP's.
     offloaded: beta, the share of samples that the server answers.
@@ -261,9 +253,6 @@ def split_depths(
       within_limit, beats_client, beats_server: whether they are met.
       large_enough: whether |phi| is not below the smallest.
       feasible: whether the cut is within the limit and large enough.
-
-  Raises:
-    UserError: an unknown backbone, or an invalid option or number.
 
   Example:
     >>> import splitjax

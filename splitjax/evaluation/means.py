@@ -16,10 +16,7 @@ def ratio(
 
 
 def over_clients(values: np.ndarray) -> np.ndarray:
-  """Mean over the clients that have a value, [..., N] -> [...]; else NaN.
-
-  NaN marks an empty test set.
-  """
+  """Mean over the clients that have a value, not NaN: [..., N] -> [...]."""
   values = np.asarray(values, np.float64)
   valid = ~np.isnan(values)
   return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
@@ -37,11 +34,6 @@ def spread(values: np.ndarray) -> dict[str, np.ndarray]:
 
   "std" is the standard deviation (with n in its denominator), "worst_tenth" the
   mean of the ceil(n / 10) lowest values, [...] each.
-
-  Example:
-    >>> import numpy as np
-    >>> {k: float(v) for k, v in spread(np.array([0.5, 0.7, np.nan])).items()}
-    {'std': 0.1, 'worst_tenth': 0.5}
   """
   values = np.sort(np.asarray(values, np.float64), axis=-1)  # NaN comes last
   count = (~np.isnan(values)).sum(axis=-1)

@@ -1,25 +1,23 @@
 """MEASUREMENTS: name -> a module that measures a trained method.
 
-Each has the function
-
   on_end(End) -> Finding
 
-whose numbers become lines of numbers.csv, whose notes stand in the report, and
-whose arrays are stored as NAME.npz. A module with arrays also has
+finds numbers, which become lines of numbers.csv, notes, which stand in the
+report, and arrays, which are stored as NAME.npz. A module with arrays also has
 
   picture(arrays, label, of, maps) -> a figure or None
 
-which draws them, as NAME_KEY.png: `label` is the method's label, `of` names
-data set and seed, as in "digits, seed 0", and `maps` is the module
-`splitjax.reports.figures.maps`. To add a measurement, write a module and add it
-here; the columns of its numbers are lines of `splitjax.reports.quantities`.
+which draws them, as NAME_KEY.png: `label` is the method's, `of` names data set
+and seed, as in "digits, seed 0", and `maps` is `splitjax.reports.figures.maps`.
+To add a measurement, write a module and add it here; the columns of its numbers
+are lines of `splitjax.reports.quantities`.
 """
 
+import itertools
 from types import ModuleType
 
 from splitjax.evaluation import cost, forgetting, privacy, rounds, scores, skew
 from splitjax.evaluation.subject import Arrays, End, Finding
-from splitjax.types import Number
 
 MEASUREMENTS: dict[str, ModuleType] = {
   "scores": scores,
@@ -36,15 +34,11 @@ def measure(end: End) -> tuple[Finding, dict[str, Arrays]]:
 
   The arrays of what was not measured are empty.
   """
-  numbers = list[Number]()
-  notes = list[str]()
-  arrays = {}
-  for name, module in MEASUREMENTS.items():
-    finding = module.on_end(end)
-    numbers += finding.numbers
-    notes += finding.notes
-    arrays[f"{name}.npz"] = finding.arrays
-  return Finding(numbers, notes=notes), arrays
+  findings = {name: x.on_end(end) for name, x in MEASUREMENTS.items()}
+  numbers = itertools.chain.from_iterable(x.numbers for x in findings.values())
+  notes = itertools.chain.from_iterable(x.notes for x in findings.values())
+  arrays = {f"{name}.npz": x.arrays for name, x in findings.items()}
+  return Finding(list(numbers), notes=list(notes)), arrays
 
 
 def drawn() -> dict[str, ModuleType]:

@@ -4,11 +4,10 @@ Neighbouring data sets differ in one replaced sample. Two clipped rows are at
 most 2 clip apart, which is the sensitivity; the noise multiplier is therefore
 `noise` / 2. docs/privacy.md says what epsilon covers, and what it does not.
 
-Every transmission of a sample counts in full. k Gaussian mechanisms of equal
-sensitivity are equivalent to a single one with 1 / k of the variance, whose
-epsilon is known exactly (Balle and Wang, ICML 2018, theorem 8). An epoch sends
-each sample once, in any order, so k is the number of epochs. If each step sends
-two views, as HARMONY does with features, k is twice this number.
+k Gaussian mechanisms of equal sensitivity are equivalent to a single one with
+1 / k of the variance, whose epsilon is known exactly (Balle and Wang, ICML
+2018, theorem 8). An epoch sends each sample once, so k is the number of epochs;
+it is twice that if each step sends two views, as HARMONY does with features.
 """
 
 import math
@@ -24,9 +23,7 @@ from splitjax.types import Number
 from splitjax.wire import KINDS
 
 LARGE = 10.0
-"""An epsilon from which a note says that the noise protects nothing.
-
-An observer may then be right in e^10 / (1 + e^10), 99.995 %, of the cases."""
+"""An epsilon from which a note says that the noise protects nothing."""
 
 
 class Release(NamedTuple):
@@ -60,13 +57,9 @@ def epsilon(releases: Sequence[Release], delta: float) -> float:
 def noise_for(epsilon: float, delta: float, times: int) -> float:
   """Computes the noise with which one sample, sent `times`, has an epsilon.
 
-  It is the smallest `privacy.features.noise` or `privacy.gradients.noise` of a
-  client whose sample is sent so often, in multiples of the clip.
-
-  Args:
-    epsilon: the epsilon that is wanted, above 0.
-    delta: as in privacy.delta.
-    times: epochs of the whole training, times two if a step sends two views.
+  It is the smallest `privacy.features.noise` or `privacy.gradients.noise`, in
+  multiples of the clip, of a client whose sample is sent so often: in as many
+  epochs as the training has, times two if a step sends two views.
 
   Example:
     >>> round(noise_for(epsilon=1.0, delta=1e-5, times=120), 1)
@@ -82,7 +75,7 @@ def noise_for(epsilon: float, delta: float, times: int) -> float:
 
 
 def _log_delta(epsilon: float, apart: float) -> float:
-  """The smallest log delta of a Gaussian mechanism (Balle and Wang, th. 8).
+  """The log delta of a Gaussian mechanism (Balle and Wang, theorem 8).
 
   `apart` is the sensitivity in standard deviations of the noise.
   """
@@ -99,8 +92,8 @@ def _log_delta(epsilon: float, apart: float) -> float:
 def on_end(end: End) -> Finding:
   """Finds the largest and the median of the clients' epsilons after all rounds.
 
-  The part is the name of a noisy message, or "up" for all noisy messages to the
-  server together. Without a delta or noise there is nothing to find.
+  The part is the name of a noisy message, or "up" for all of them to the server
+  together.
   """
   options = end.subject.config.privacy
   if not options.accounted:
@@ -115,11 +108,10 @@ def on_end(end: End) -> Finding:
   for part, names in parts.items():
     by_client = list(zip(*(sent[name] for name in names), strict=True))
     values = [epsilon(client, options.delta) for client in by_client]
+    median = statistics.median(values)
     for label in end.subject.labels:
-      numbers += [
-        Number("epsilon", max(values), label, part),
-        Number("epsilon_median", statistics.median(values), label, part),
-      ]
+      numbers.append(Number("epsilon", max(values), label, part))
+      numbers.append(Number("epsilon_median", median, label, part))
     if max(values) > LARGE and part in sent:
       times = max(release.times for release in sent[part])
       enough = noise_for(1.0, options.delta, times)

@@ -4,13 +4,7 @@ An embedding z_S is the input of the server's last dense layer for an input that
 passed a client's prefix. Prefixes of other depths or training data map the same
 input to other embeddings (HARMONY's Figure 5). All clients embed the same test
 samples, by personalised prefixes if the last result row has any. Two numbers
-measure the skew:
-
-  silhouette: the mean silhouette of all clients' embeddings, grouped by class;
-    from -1 to 1, larger if the classes are better separated.
-  distance ratio: the mean distance within a class divided by the mean distance
-    between classes, for embeddings of different clients; 0 if all clients
-    map a class to the same point, 1 if the class makes no difference.
+measure the skew: `silhouette` and `distance_ratio`.
 
 Each embedding is first scaled to length 1: up to its bias, the last dense layer
 decides by direction, as does HARMONY's l_CSA (csa_normalize), and networks of
@@ -25,6 +19,7 @@ References:
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jax import Array
 from scipy import spatial
 
@@ -44,7 +39,7 @@ MEASURES = "silhouette", "distance_ratio"
 """Arrays [] of `measures` that are metrics of the row."""
 
 
-def chosen(embeddings: np.ndarray) -> np.ndarray:
+def subsample(embeddings: np.ndarray) -> np.ndarray:
   """Selects rows of embeddings [K, D]: the finite ones, MOST of them."""
   finite = np.flatnonzero(np.isfinite(embeddings).all(axis=1))
   if len(finite) <= MOST:
@@ -55,10 +50,10 @@ def chosen(embeddings: np.ndarray) -> np.ndarray:
 def silhouette(embeddings: np.ndarray, classes: np.ndarray) -> float | None:
   """Mean silhouette by class (Rousseeuw): how well the classes are separated.
 
-  The mean of (b - a) / max(a, b); a is the mean distance of an embedding to
-  the others of its class, b the smallest mean distance to another class. Of
-  embeddings [K, D], finite, and classes [K]. Returns a number in -1..1; None if
-  there is one class, or each class has one embedding.
+  The mean of (b - a) / max(a, b), in -1..1; a is the mean distance of an
+  embedding to the others of its class, b the smallest mean distance to another
+  class. Of embeddings [K, D], finite, and classes [K]. None if there is one
+  class, or each class has one embedding.
   """
   from sklearn.metrics import silhouette_score
 
@@ -79,11 +74,10 @@ def distance_ratio(
     / mean{|z_i - z_j| : y_i != y_j, n_i != n_j}
 
   over pairs of embeddings z [K, D], finite, with class y, client n and image x,
-  [K] int each (None: all images differ). Both means are over pairs of different
-  clients, since embeddings of one client are close anyway. Pairs of the same
-  image are excluded, so that the value does not depend on the number of images
-  per class. Returns None if a mean has no pair, or all distances between
-  classes are 0.
+  [K] int each (None: all images differ): 0 if all clients map a class to the
+  same point, 1 if the class makes no difference. Embeddings of one client are
+  close anyway, and without pairs of one image the number of images per class
+  does not matter. None if a mean has no pair, or the second is 0.
   """
   z = _unit(embeddings)
   images = np.arange(len(z)) if images is None else images
@@ -97,18 +91,18 @@ def distance_ratio(
   return float(within.mean() / between.mean())
 
 
-def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
+def coordinates(embeddings: np.ndarray) -> np.ndarray:
   """Maps finite embeddings [K, D] to the plane by t-SNE with a fixed seed.
 
-  Returns [K, 2] float32, without unit; None for fewer than four embeddings, or
-  if all are equal.
+  Returns [K, 2] float32, without unit; [0, 2] for fewer than four embeddings,
+  or if all are equal.
   """
   from sklearn.manifold import TSNE
   from threadpoolctl import threadpool_limits
 
   z = _unit(embeddings)
   if len(z) < 4 or np.allclose(z, z[:1]):
-    return None
+    return np.zeros((0, 2), np.float32)
   tsne = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), random_state=0)
   # One thread: several synchronise in each of 1000 short steps, which was eight
   # times slower on two busy cores.
@@ -136,14 +130,12 @@ def draw(
   """
   real = test_sets.rows >= 0
   rows, index = np.unique(test_sets.rows[real], return_index=True)
-  label = test_sets.label[real][index]
   mixed = np.random.default_rng([seed, 0xE4BED]).permutation(len(rows))
-  # Rank of each sample within its class: the lowest ranks are chosen.
-  rank = np.zeros(len(rows), int)
-  for c in np.unique(label):
-    of_class = mixed[label[mixed] == c]
-    rank[of_class] = np.arange(len(of_class))
-  drawn = mixed[np.argsort(rank[mixed], kind="stable")][:count]
+  rows = rows[mixed]
+  label = test_sets.label[real][index][mixed]
+  # The first sample of each class, then the second of each, and so on.
+  rank = pd.Series(label).groupby(label).cumcount()
+  drawn = np.argsort(rank.to_numpy(), kind="stable")[:count]
   return rows[drawn].astype(np.int32), label[drawn].astype(np.int32)
 
 
@@ -160,47 +152,44 @@ def on_end(end: End) -> Finding:
   clients; "embedding" [N, S, D]; and those of `measures`.
   """
   subject = end.subject
+  task = subject.task
   options = subject.config.eval
   if not options.embeddings or subject.method.uncut:
     return Finding()
-  rows, label = draw(
-    subject.task.test_sets, options.embeddings, subject.config.seed
-  )
+  rows, label = draw(task.test_sets, options.embeddings, subject.config.seed)
   cohorts = subject.fleet.cohorts
   depth = np.zeros(subject.fleet.num_clients, np.int32)
   for cohort in cohorts:
     depth[list(cohort.ids)] = cohort.depth
   shown = exits.chunked(rows[None], options.batch_size)
-  shown = np.repeat(shown, len(depth), axis=0)
-  numbers = [np.array(cohort.numbers, np.int32) for cohort in cohorts]
   z = exits.evaluate_clients(
     subject.method,
     end.state.clients,
     end.state.server,
     end.personal or None,
-    devices.put_on_devices(subject.task.mesh, tuple(numbers), devices.DIVIDED),
-    subject.task.pool,
-    devices.put_on_devices(subject.task.mesh, shown),
+    tuple(shard.number for shard in subject.shards),
+    task.pool,
+    devices.put_on_devices(task.mesh, np.repeat(shown, len(depth), axis=0)),
     layout=subject.layout,
     plans=subject.plans,
-    mesh=subject.task.mesh,
+    mesh=task.mesh,
     answer=_embedding,
   )
   arrays = {
     "row": np.array(subject.labels[-1]),
-    "pool": np.array(subject.task.test_sets.pool),
+    "pool": np.array(task.test_sets.pool),
     "rows": rows,
     "label": label,
     "depth": depth,
     "embedding": np.asarray(z)[:, : len(rows)],
   }
   arrays |= measures(arrays)
-  measured = [
+  numbers = [
     Number(name, float(arrays[name]), subject.labels[-1])
     for name in MEASURES
     if not np.isnan(arrays[name])
   ]
-  return Finding(measured, arrays)
+  return Finding(numbers, arrays)
 
 
 def measures(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -210,15 +199,15 @@ def measures(arrays: Arrays) -> dict[str, np.ndarray]:
   none, and the "map" [K, 2], empty for none.
   """
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
-  measured = chosen(z)
+  measured = subsample(z)
+  z = z[measured]
   classes, clients, images = _origin(arrays, measured)
-  plane = coordinates(z[measured])
-  apart = distance_ratio(z[measured], classes, clients, images)
+  apart = distance_ratio(z, classes, clients, images)
   return {
     "measured": measured,
-    "silhouette": np.array(silhouette(z[measured], classes), np.float64),
+    "silhouette": np.array(silhouette(z, classes), np.float64),
     "distance_ratio": np.array(apart, np.float64),
-    "map": np.zeros((0, 2), np.float32) if plane is None else plane,
+    "map": coordinates(z),
   }
 
 
@@ -235,14 +224,14 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
   del label  # the row's stands in the arrays
   if not len(arrays["map"]):
     return None
-  classes, owner, _ = _origin(arrays, arrays["measured"])
+  classes, clients, _ = _origin(arrays, arrays["measured"])
   groups = {"class": classes}
   if len(np.unique(arrays["depth"])) > 1:
-    groups["split depth"] = arrays["depth"][owner]
+    groups["split depth"] = arrays["depth"][clients]
   measured = [f"{x.replace('_', ' ')} {arrays[x]:.2f}" for x in MEASURES]
   return maps.embeddings(
     arrays["map"],
-    groups | {"client": owner},
+    groups | {"client": clients},
     title=f"{arrays['row']}: server embeddings of {len(arrays['rows'])} test"
     f" images at each of {len(arrays['depth'])} clients\n"
     + ", ".join([of, *measured]),

@@ -64,14 +64,15 @@ def test_the_columns_of_table_1_by_hand():
   # storage 200 + 100 and 800 + 200; computation times 20 and 10 samples;
   # communication 20 * 0.5 * 8 = 80 and 10 * 0.25 * 16 = 40
   got = evaluation.needs(SIZES, SAMPLES, OFFLOADED, BOTH)
-  assert [x.tolist() for x in got] == [[300, 1000], [6000, 10_000], [80, 40]]
+  table = [x.tolist() for x in got[:3]]
+  assert table == [[300, 1000], [6000, 10_000], [80, 40]]
   for where, want in {
     "client": [[5200, 4800], [104_000, 48_000], [0, 0]],
     "server": [[0, 0], [0, 0], [20 * 784, 10 * 784]],
   }.items():
     sizes, answers = evaluation.deployments(SIZES, 784)[where]
     got = evaluation.needs(sizes, SAMPLES, OFFLOADED, answers)
-    assert [x.tolist() for x in got] == want
+    assert [x.tolist() for x in got[:3]] == want
 
 
 def test_rates_leading_axes_and_clients_without_samples():
