@@ -23,7 +23,7 @@ _PUBLIC = {
   "metrics": "measure",
   "privacy": "Release epsilon noise_for releases",
   "rounds": "numbers_of_rounds",
-  "scores": "Scores limits_of log_scores",
+  "scores": "Scores log_scores",
   "skew": "subsample coordinates distance_ratio draw measures silhouette",
   "subject": "End Finding Subject",
 }

@@ -163,9 +163,8 @@ PATCHES = 4
 
 def estimate(
   holdout: Exits,
-  label: np.ndarray,
-  real: np.ndarray,
   proxy: Exits,
+  samples: Holdout,
   thresholds: Sequence[float],
   expected_rho: float,
 ) -> Gated:
@@ -180,13 +179,12 @@ def estimate(
   % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so
   thresholds are too low if few samples are out of distribution.
 
-  `holdout` and `proxy` are the outputs for held-out samples and the proxies
-  made from them, arrays [N, H], as the classes `label` and `real`, false for
-  padding; `expected_rho` is rho', #OOD / #ID at deployment, >= 0. Returns
+  `holdout` and `proxy` are the outputs [N, H] for held-out samples and their
+  proxies; `expected_rho` is rho', #OOD / #ID at deployment, >= 0. Returns
   [E, 1, N]; from them `best` chooses one threshold per client for all test
   sets, since a client does not know which mixture comes.
   """
-  inside = Answered(holdout, label, real[None])
+  inside = Answered(holdout, samples.label, samples.real[None])
   swept = sweep(inside, thresholds)
   outside = sweep(inside._replace(exits=proxy), thresholds).offloaded
   server = score(inside._replace(sides=("server",)), np.nan).accuracy

@@ -25,20 +25,17 @@ MOST_NAMED = 20
 
 
 class Scores(NamedTuple):
-  """The answers of a result row to the clients' test samples, and their worth.
-
-  The test sets have M samples of each client.
-  """
+  """The answers of a result row to M test samples of each client, judged."""
 
   label: str  #: of the row
   outputs: Outputs  #: of its networks, [N, M]
   sets: TestSets
   answered: Answered  #: the outputs for the test sets, and who may answer
-  #: rule -> thresholds, of all rules without test labels (`limits_of`)
+  #: of the rules that need no test labels: "fixed", a number, if the config has
+  #: one, and "calibrated", [N] float64, if samples are held out; nats
   limits: Mapping[str, np.ndarray | float]
   chosen: Gated  #: results at the thresholds of the config's rule, [R, N]
-  #: results of every threshold of the grid, [E, R, N]; None where one exit
-  #: answers
+  #: results of the grid's thresholds, [E, R, N]; None where one exit answers
   swept: Gated | None
   #: [N, C, C], the last set's samples by client, class and answer
   answers: np.ndarray
@@ -68,19 +65,34 @@ class Scores(NamedTuple):
 def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
   """Judges the outputs of a row, by the config's rule or else the oracle."""
   options = subject.config.eval
-  sets = subject.task.test_sets.first(outputs.test.entropy.shape[1])
+  task = subject.task
+  sets = task.test_sets.first(outputs.test.entropy.shape[1])
   sides = ("server",) if row.at_server else subject.method.answers
   answered = Answered(outputs.test, sets.label, sets.sets, sides)
-  limits = limits_of(subject, outputs)
+
+  # The thresholds of all rules; with one exit no threshold matters.
+  limits = dict[str, np.ndarray | float]()
   swept = None
   if len(sides) > 1:
-    swept = gate.sweep(answered, subject.task.thresholds)
+    swept = gate.sweep(answered, task.thresholds)
+    if outputs.holdout is not None:
+      assert outputs.proxy is not None and task.held is not None
+      estimated = gate.estimate(
+        outputs.holdout,
+        outputs.proxy,
+        task.held,
+        task.thresholds,
+        options.expected_rho,
+      )
+      limits["calibrated"] = gate.best(estimated).threshold[0]
+    if options.threshold is not None:
+      limits["fixed"] = options.threshold
   if swept is None or options.threshold_rule in limits:
-    # With one exit no threshold matters.
     limit = limits.get(options.threshold_rule, np.nan)
     chosen = gate.score(answered, limit)
   else:
     chosen = gate.best(swept)
+
   return Scores(
     label=subject.labels[subject.method.rows.index(row)],
     outputs=outputs,
@@ -97,35 +109,6 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
     ),
     extra=metrics.measure(options.metrics, answered, chosen.threshold),
   )
-
-
-def limits_of(
-  subject: Subject, outputs: Outputs
-) -> dict[str, np.ndarray | float]:
-  """Returns the thresholds of all rules that need no test labels, nats.
-
-  "fixed" is a number, if the config has one; "calibrated" is [N] float64, if
-  samples are held out. A method with one exit has neither.
-  """
-  options = subject.config.eval
-  limits = dict[str, np.ndarray | float]()
-  if len(subject.method.answers) < 2:
-    return limits
-  if outputs.holdout is not None:
-    table = subject.task.held
-    assert table is not None and outputs.proxy is not None
-    estimated = gate.estimate(
-      outputs.holdout,
-      table.label,
-      table.real,
-      outputs.proxy,
-      subject.task.thresholds,
-      options.expected_rho,
-    )
-    limits["calibrated"] = gate.best(estimated).threshold[0]
-  if options.threshold is not None:
-    limits["fixed"] = options.threshold
-  return limits
 
 
 def log_scores(scores: Scores) -> Line:
@@ -171,7 +154,11 @@ def _notes(end: End, detailed: bool) -> list[str]:
   clients = np.array(end.subject.task.client_names)
   notes = list[str]()
   for scores in end.scores:
-    lost = _lost(scores)
+    finite = scores.answered.exits.finite
+    assert finite is not None  # of every evaluation
+    away = gate.offloaded(scores.answered, scores.chosen.threshold[-1])
+    lost = ~np.where(away, finite[..., 1], finite[..., 0])
+    lost &= scores.sets.sets[-1]
     if lost.any():
       notes.append(
         f"{scores.label}: the outputs of {_listed(clients[lost.any(axis=1)])}"
@@ -191,18 +178,6 @@ def _notes(end: End, detailed: bool) -> list[str]:
       f" because they would be more than {MOST_LINES:,}."
     )
   return notes
-
-
-def _lost(scores: Scores) -> np.ndarray:
-  """Tells which answers on the last set are of outputs that are not finite.
-
-  Returns [N, M] bool.
-  """
-  finite = scores.answered.exits.finite
-  assert finite is not None  # of every evaluation
-  away = gate.offloaded(scores.answered, scores.chosen.threshold[-1])
-  answered = np.where(away, finite[..., 1], finite[..., 0])
-  return scores.sets.sets[-1] & ~answered
 
 
 def _listed(clients: np.ndarray) -> str:

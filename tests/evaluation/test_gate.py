@@ -161,7 +161,7 @@ GRID = (0.3, 0.9, 1.5)
 # Four held-out samples of classes 0 0 1 1 and padding, which would offload. The
 # exit is right on the first three, the server on the first, second and last.
 LABEL = np.array([[0, 0, 1, 1, 0]])
-REAL = np.array([[True, True, True, True, False]])
+SAMPLES = Holdout(np.array([[3, 4, 5, 6, -1]]), LABEL, np.zeros((1, 5)))
 HELD = exits_of([0.1, 0.5, 1.0, 1.2, 9.0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0])
 PROXY = exits_of([0.2, 0.7, 1.3, 2.0, 9.0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 # At 0.3 the first stays: 1 of 1, and of three that go up the server has two,
@@ -171,7 +171,7 @@ PROXY = exits_of([0.2, 0.7, 1.3, 2.0, 9.0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 
 
 def estimated(rho, held=HELD, proxy=PROXY, grid=GRID):
-  return evaluation.estimate(held, LABEL, REAL, proxy, grid, rho)
+  return evaluation.estimate(held, proxy, SAMPLES, grid, rho)
 
 
 def test_the_estimate_by_hand():
@@ -214,12 +214,11 @@ def test_the_choice_by_hand(rho, held, grid, want):
 
 
 def test_clients_choose_for_themselves():
-  held, proxy = (
+  held, proxy, samples = (
     jax.tree.map(lambda *x: np.concatenate(x), *pair)
-    for pair in ((HELD, RIGHT), (PROXY, PROXY))
+    for pair in ((HELD, RIGHT), (PROXY, PROXY), (SAMPLES, SAMPLES))
   )
-  both = np.tile(LABEL, (2, 1)), np.tile(REAL, (2, 1))
-  swept = evaluation.estimate(held, *both, proxy, GRID, 0.2)
+  swept = evaluation.estimate(held, proxy, samples, GRID, 0.2)
   assert evaluation.best(swept).threshold.tolist() == [[0.3, 1.5]]
 
 

@@ -87,10 +87,12 @@ def test_no_test_label_is_used():
   limits, accuracy = [], []
   for each in (subject, subject._replace(task=garbled)):
     outputs = Programs(each).evaluate(state)
-    limits += [evaluation.limits_of(each, x) for x in outputs]
-    row = each.method.rows[0]
-    scores = evaluation.scores.score(each, row, outputs[0])
-    accuracy.append(scores.chosen.accuracy)
+    scores = [
+      evaluation.scores.score(each, row, x)
+      for row, x in zip(each.method.rows, outputs, strict=True)
+    ]
+    limits += [x.limits for x in scores]
+    accuracy.append(scores[0].chosen.accuracy)
   for before, after in zip(limits[:2], limits[2:], strict=True):
     np.testing.assert_array_equal(before["calibrated"], after["calibrated"])
     assert before["calibrated"].shape == (6,)
