@@ -16,85 +16,199 @@ status 2; fields and values are read before jax is imported.
 
 import copy
 import difflib
+import json
+import logging
 import os
 import re
+import shlex
 import sys
+import sysconfig
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
-from logging import getLogger
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from absl import flags
+from absl import logging as absl_logging
 
-from splitjax import commands
-from splitjax.commands import Command
 from splitjax.config import loading, tree
 from splitjax.config.config import Config
 from splitjax.config.sweep import Sweep, check_seeds, plan, read_axis
+from splitjax.experiment.console import CTRL_C, Stopped, listening, say
 from splitjax.fields import Text, unknown
-from splitjax.files import print_anywhere
+from splitjax.files import expanded, print_anywhere, printable, reason
 from splitjax.types import UserError
 
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""Exit statuses after Ctrl-C, and if nobody reads the output any more."""
+
+
+class Command(NamedTuple):
+  """A parsed command line; FLAGS describes its flags."""
+
+  mode: str  #: key of MODES
+  plan: Sweep = Sweep([], None)  #: the checked runs of train and describe
+  workdir: Path | None = None
+  seeds: tuple[int, ...] | None = None  #: of --seeds
+  changes: Mapping[str, Any] = {}  #: field -> value, of evaluate
+  evaluation: str = "evaluate"  #: name of an evaluation's folder
+  file: str | None = None  #: the config file, if it is a user's
+  runs: Sequence[str | Path] = ()  #: finished workdirs that report compares
+  figures: Any = "report"  #: which reports have figures: none, report or all
+  as_json: bool = False  #: whether describe prints JSON
+  debug: bool = False  #: whether errors show their whole traceback
+
+
+# The four modes. The packages for training and figures are imported inside
+# them, so that an error in a config is reported at once.
+
+
+def train(command: Command) -> str:
+  """Trains all unfinished runs and writes their reports."""
+  from splitjax.experiment import reporting, runs, workdirs
+
+  workdir = command.workdir or Path()
+  seeds = command.seeds or command.plan.seeds
+  cell = command.plan.cells[0]
+  say(f"devices: {reporting.devices()}")
+  with listening() as stop:
+    options: Any = {"stop": stop, "figures": command.figures}
+    if cell.values:
+      results = runs.run_grid(command.plan.cells, workdir, seeds, **options)
+    elif workdirs.kind_of(workdir) == "grid":
+      text = "holds a grid: sweep the same fields, or choose another"
+      raise UserError(f"--workdir={workdir} {text}")
+    elif seeds is None:
+      results = runs.run(cell.config, workdir, **options)
+    else:
+      results = runs.run_seeds(cell.config, workdir, seeds, **options)
+  return _summary(command, workdir, results)
+
+
+def report(command: Command) -> str:
+  """Rewrites the reports of a workdir from saved results, or compares runs."""
+  from splitjax.experiment import reporting
+
+  folders = [expanded(run) for run in command.runs]
+  if len(folders) > 1 or folders and command.workdir is not None:
+    into = command.workdir
+    return reporting.report_folders(folders, into, command.figures)
+  workdir = folders[0] if folders else command.workdir or Path()
+  again = reporting.report_again(workdir, figures=command.figures)
+  return _summary(command, workdir, again)
+
+
+def evaluate(command: Command) -> str:
+  """Evaluates the networks of a workdir again."""
+  from splitjax.experiment import evaluate_again
+
+  workdir = command.workdir or Path()
+  options: Any = {"name": command.evaluation, "figures": command.figures}
+  results = evaluate_again(workdir, command.changes, **options)
+  return _summary(command, workdir, results, command.evaluation)
+
+
+def describe(command: Command) -> str:
+  """Describes a config; for a grid, lists all cells and describes the first."""
+  from splitjax.experiment import describe, workdirs
+
+  cells, seeds = command.plan
+  folder = command.workdir and command.workdir / workdirs.DESCRIBED
+  facts = describe.describe_run(cells[0].config, folder)
+  facts["runs"] = len(cells) * len(seeds or (0,))
+  if cells[0].name:
+    names = [cell.name for cell in cells]
+    facts = {"cells": names, "seeds": seeds, "first": facts}
+  return json.dumps(facts) if command.as_json else describe.describe_text(facts)
+
+
+def _summary(
+  command: Command, workdir: Path, results: Any, into: str = ""
+) -> str:
+  """Formats results for the terminal; only the first process has some."""
+  from splitjax.experiment import reporting
+
+  if not results.runs:
+    return ""
+  return reporting.summary(results, workdir, into, command.file)
+
+
+MODES = {
+  "train": train,
+  "evaluate": evaluate,
+  "report": report,
+  "describe": describe,
+}
+"""Mode -> the function that runs it and returns the text to print."""
 CONFIGURED = ("train", "describe")
 """Modes that need a config; the others read that of the workdir."""
-MODES = (*CONFIGURED, "evaluate", "report")
-HELP = ("-h", "-help", "--help", "help")
+
+
+# From the command line to a command.
 
 FLAGS = flags.FlagValues()
-TEXTS = {
-  "config": "A config file, the name of one of splitjax's own, or a run's"
-  " config.json. report needs none: numbers and configs are stored.",
-  "workdir": "Folder for everything that a run writes.",
-  "data_dir": "Folder of all prepared data; the same as --config.data.dir.",
-  "seeds": "Train once per seed, as in --seeds=0,1,2, and report over them.",
-  "evaluation": "Name of the folder of an evaluation; by default evaluate.",
-  "coordinator_address": "HOST:PORT of process 0, for several processes.",
-}
-NUMBERS = {
-  "cpu_devices": "Number of devices that the CPU counts as, so that clients"
-  " train on all cores; by default one per core, at most 8.",
-  "num_processes": "Number of processes of the run.",
-  "process_id": "Number of this process, from 0 on.",
-}
-CHOICES = {
-  "mode": (
+
+for _name, _kind, _text in (
+  (
+    "config",
+    str,
+    "A config file, the name of one of splitjax's own, or a run's config.json."
+    " report needs none: numbers and configs are stored.",
+  ),
+  (
+    "mode",
+    [*MODES],
     "train: train what is not finished in the workdir, then report. evaluate:"
     " evaluate the saved networks again, with other fields of eval if given."
     " report: write tables and figures again; of several folders (report DIR"
     " DIR) one table over all. describe: print sizes, steps, FLOPs and traffic"
     " without training; with --workdir also draw the clients' data.",
-    *MODES,
   ),
-  "figures": (
+  ("workdir", str, "Folder for everything that a run writes."),
+  ("data_dir", str, "Folder of all prepared data, as --config.data.dir."),
+  ("seeds", str, "Train once per seed, as in --seeds=0,1,2; report over them."),
+  (
+    "sweep",
+    list,
+    "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
+    " several flags: every combination.",
+  ),
+  ("evaluation", str, "Name of an evaluation's folder; by default evaluate."),
+  (
+    "figures",
+    ["report", "none", "all"],
     "Which reports have figures. all: also those of seeds and of cells.",
-    *("report", "none", "all"),
   ),
-  "format": ("How describe prints.", "text", "json"),
-}
-"""Flag -> its description, and its values from the default on."""
-
-for _name, _text in TEXTS.items():
-  usual = "evaluate" if _name == "evaluation" else None
-  flags.DEFINE_string(_name, usual, _text, FLAGS)
-for _name, _text in NUMBERS.items():
-  flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
-for _name, (_text, *_values) in CHOICES.items():
-  flags.DEFINE_enum(_name, _values[0], _values, _text, FLAGS)
-flags.DEFINE_multi_string(
-  "sweep",
-  [],
-  "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
-  " several flags: every combination.",
-  FLAGS,
-)
-flags.DEFINE_string(
-  "compilation_cache",
-  "~/.cache/splitjax",
-  "Folder of compiled programs; an empty string disables it.",
-  FLAGS,
-)
-flags.DEFINE_bool("debug", False, "Show the traceback of an error.", FLAGS)
+  ("format", ["text", "json"], "How describe prints."),
+  (
+    "compilation_cache",
+    str,
+    "Folder of compiled programs, by default ~/.cache/splitjax; an empty string"
+    " disables it.",
+  ),
+  (
+    "cpu_devices",
+    int,
+    "Number of devices that the CPU counts as, so that clients train on all"
+    " cores; by default one per core, at most 8.",
+  ),
+  ("coordinator_address", str, "HOST:PORT of process 0, of several processes."),
+  ("num_processes", int, "Number of processes of the run."),
+  ("process_id", int, "Number of this process, from 0 on."),
+  ("debug", bool, "Show the traceback of an error."),
+):
+  if isinstance(_kind, list):
+    flags.DEFINE_enum(_name, _kind[0], _kind, _text, FLAGS)
+  elif _kind is list:
+    flags.DEFINE_multi_string(_name, [], _text, FLAGS)
+  elif _kind is int:
+    flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
+  elif _kind is bool:
+    flags.DEFINE_bool(_name, False, _text, FLAGS)
+  else:
+    flags.DEFINE_string(_name, None, _text, FLAGS)
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
@@ -108,11 +222,12 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   """
   words = list(argv)
   if len(words) > 1 and words[1] in MODES:
-    doubled = [w for w in words[2:] if w.lstrip("-").startswith("mode=")]
-    if doubled:
-      raise UserError(f"{doubled[0]}: the command is {words[1]}; leave it out")
     words[1] = f"--mode={words[1]}"
-  values, folders, overridden = read_flags(words)
+  arguments, overridden = split_fields(words)
+  values = copy.deepcopy(FLAGS)
+  folders = read_flags(values, arguments)
+  if values.data_dir is not None:
+    overridden["data.dir"] = Text(values.data_dir)
   check_flags(values, folders, overridden)
   look(overridden, values.sweep)
   # The file registers methods and networks of its own: only now are names
@@ -132,7 +247,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
     plan=runs,
     seeds=check_seeds(values.seeds, "--seeds") if values.seeds else None,
     changes=overridden,
-    evaluation=values.evaluation,
+    evaluation=values.evaluation or "evaluate",
     file=file,
     runs=tuple(folders),
     figures=values.figures,
@@ -142,33 +257,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   return command, values
 
 
-def read_flags(
-  argv: Sequence[str],
-) -> tuple[flags.FlagValues, list[str], dict[str, Text]]:
-  """Lets absl read the flags -> values, positional arguments, fields."""
-  values = copy.deepcopy(FLAGS)
-  try:
-    words = values.read_flags_from_files(argv, force_gnu=False)
-    arguments, overridden = split(words)
-    runs = values(arguments)[1:]
-    if values.data_dir is not None:
-      overridden["data.dir"] = Text(values.data_dir)
-    return values, runs, overridden
-  except flags.UnrecognizedFlagError as error:
-    # Fields are often given as flags of their own, as other libraries have it.
-    similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
-    similar = [f"--{flag}" for flag in similar]
-    similar += [f"--config.{field}" for field in tree.near(error.flagname)]
-    hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
-    raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
-  except flags.Error as error:
-    *_, text = str(error).strip().splitlines()
-    text = text.strip().removeprefix("flag ")
-    text = text.replace("ERROR:: Unable", "--flagfile: unable")
-    raise UserError(text) from None
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
+def split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   """Takes --config.FIELD=VALUE out of the arguments -> the others, the fields.
 
   --config.FIELD VALUE does the same; --config.FIELD alone is True, and
@@ -179,23 +268,37 @@ def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   words = list(argv)
   while words and words[0] != "--":
     word = words.pop(0)
-    flag = re.fullmatch(r"--?(no)?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
-    if flag is None:
+    flag = re.fullmatch(r"--?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
+    negated = re.fullmatch(r"--?noconfig\.([^=]+)", word)
+    if negated:
+      overridden[negated[1]] = Text("False")
+    elif flag is None:
       arguments.append(word)
-      continue
-    negated, path, text = flag.groups()
-    if negated and text is not None:
-      raise UserError(
-        f"{word}: takes no value; give --noconfig.{path} or"
-        f" --config.{path}=VALUE"
-      )
-    if text is None:
+    elif flag[2] is not None:
+      overridden[flag[1]] = Text(flag[2])
+    else:
       # As absl has it for flags: a switch alone, or a value behind a space.
-      text = "False" if negated else "True"
-      if not negated and words and not re.match(r"--?[a-z]", words[0]):
-        text = words.pop(0)
-    overridden[path] = Text(text)
+      alone = not words or re.match(r"--?[a-z]", words[0])
+      overridden[flag[1]] = Text("True" if alone else words.pop(0))
   return arguments + words, overridden
+
+
+def read_flags(
+  values: flags.FlagValues, arguments: Sequence[str]
+) -> Sequence[str]:
+  """Lets absl read the flags; returns the positional arguments."""
+  try:
+    return values(arguments)[1:]
+  except flags.UnrecognizedFlagError as error:
+    # Fields are often given as flags of their own, as other libraries have it.
+    similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
+    similar = [f"--{flag}" for flag in similar]
+    similar += [f"--config.{field}" for field in tree.near(error.flagname)]
+    hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
+    raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
+  except flags.Error as error:
+    *_, text = str(error).strip().splitlines()
+    raise UserError(text.strip().removeprefix("flag ")) from None
 
 
 def check_flags(
@@ -206,15 +309,15 @@ def check_flags(
   swept = [text.partition("=")[0] for text in values.sweep]
   if runs and mode != "report":
     raise UserError(unknown("splitjax", runs[0], [*MODES, "data"], "command"))
-  if values.workdir is not None and not values.workdir.strip():
-    raise UserError("--workdir: is empty; name a folder")
+  if values.workdir is not None:
+    expanded(values.workdir)
   if "scale" in overridden:
     # The field records the file's choice; setting it changes nothing.
     raise UserError("--config.scale: choose it as --config=FILE:small")
   for flag, present, modes in (
     ("--seeds", values.seeds is not None, ("train",)),
     ("--format=json", values.format == "json", ("describe",)),
-    ("--evaluation", values["evaluation"].present, ("evaluate",)),
+    ("--evaluation", values.evaluation is not None, ("evaluate",)),
     ("--sweep", bool(swept), CONFIGURED),
     *((f"--config.{f}", True, (*CONFIGURED, "evaluate")) for f in overridden),
   ):
@@ -246,6 +349,9 @@ def look(overridden: Mapping[str, Text], swept: Sequence[str]) -> None:
     tree.assign(Config(), {p: x for p, x in values.items() if p not in named})
 
 
+# Running a command, and its end.
+
+
 def run() -> NoReturn:
   """Runs the program with its arguments, and exits."""
   print_anywhere()
@@ -254,13 +360,18 @@ def run() -> NoReturn:
     from splitjax.data.__main__ import run as data
 
     data(words[1:])
-  if not words or words[0] == "help" or {*HELP[:-1]} & {*words}:
-    print(f"{str(__doc__).strip()}\n{FLAGS.get_help()}")
-    sys.exit(0)
-  status = main(sys.argv)
-  if status == commands.INTERRUPTED:
-    # A normal exit would wait for the running round.
+  try:
+    if not words or {"help", "-h", "-help", "--help"} & {*words}:
+      print(f"{str(__doc__).strip()}\n{FLAGS.get_help()}")
+      status = 0
+    else:
+      status = main(sys.argv)
     sys.stdout.flush()
+  except BrokenPipeError:  # such as of `| head`; Python's exit flushes again
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    status = BROKEN_PIPE
+  if status == INTERRUPTED:
+    # A normal exit would wait for the running round.
     sys.stderr.flush()
     os._exit(status)
   sys.exit(status)
@@ -273,34 +384,100 @@ def main(argv: Sequence[str]) -> int:
   """
   try:
     command, values = parse(argv)
-    _join(values)
+    _set_up(values)
   except Exception as error:
     if "--debug" in argv:
       raise
-    return commands.fail(error)
-  return commands.launch(command)
+    return fail(error)
+  return launch(command)
 
 
-def _join(values: flags.FlagValues) -> None:
-  """Sets up the cache and the devices, and connects the processes of a run."""
-  from absl import logging
-
+def _set_up(values: flags.FlagValues) -> None:
+  """Sets up logs, cache and devices, and connects the processes of a run."""
   from splitjax.experiment import machine
 
   # Show libraries' warnings, such as jax's fallback to the CPU, but not
   # orbax's, which logs every thread; this program prints its errors itself.
-  logging.use_absl_handler()
-  logging.set_verbosity(logging.WARNING)
-  logging.get_absl_logger().setLevel("CRITICAL")
+  absl_logging.use_absl_handler()
+  absl_logging.set_verbosity(absl_logging.WARNING)
+  absl_logging.get_absl_logger().setLevel("CRITICAL")
   # What fails in orbax's threads fails in the run, too, which says it.
   for library in ("asyncio", "concurrent.futures"):
-    getLogger(library).setLevel("CRITICAL")
+    logging.getLogger(library).setLevel("CRITICAL")
   if not values.debug:
     threading.excepthook = lambda _: None
-  machine.keep_compiled(values.compilation_cache)
+  cache = values.compilation_cache
+  machine.keep_compiled("~/.cache/splitjax" if cache is None else cache)
   # Processes that share a machine must say how many CPU devices each takes.
   if values.num_processes is None or values.cpu_devices is not None:
     machine.use_cores(values.cpu_devices)
   process = values.num_processes, values.process_id
   machine.initialize(values.coordinator_address, *process)
   machine.check_platform()
+
+
+def launch(command: Command) -> int:
+  """Runs a command and prints its result.
+
+  Returns:
+    The exit status: 0, also if SIGTERM ended the training early; 2 after an
+    error, which is printed in one line; 130 after Ctrl-C. With `debug` an error
+    is raised instead.
+  """
+  from splitjax.experiment import machine
+
+  try:
+    if command.mode != "train" and machine.is_distributed():
+      text = "runs in one process: start it without the flags of several"
+      raise UserError(f"--mode={command.mode} {text}")
+    text = MODES[command.mode](command)
+    if machine.is_first_process():
+      print(text)
+  except Stopped as stopped:
+    if machine.is_first_process():
+      line = shlex.join(["python", *sys.argv])
+      remedy = f"the same command continues from there: {line}"
+      print(f"stopped by {stopped.asked} ({stopped}); {remedy}", flush=True)
+    return INTERRUPTED if stopped.asked == CTRL_C else 0
+  except KeyboardInterrupt:
+    message = "interrupted"
+    if command.mode == "train":
+      message += ": the same command continues from the newest checkpoint"
+    print(message, file=sys.stderr)
+    return INTERRUPTED
+  except BrokenPipeError:
+    raise
+  except Exception as error:
+    if command.debug:
+      raise
+    return fail(error)
+  return 0
+
+
+def fail(error: Exception) -> int:
+  """Prints an error as one line; returns the exit status.
+
+  The line has the message of a UserError or an OSError, such as a full disk. If
+  the device's memory is full, it names a remedy. For any other error it has the
+  type, the message and the place in the code.
+  """
+  if isinstance(error, UserError | OSError):
+    text = printable(error)
+  elif "RESOURCE_EXHAUSTED" in str(error):
+    cause = str(error).partition("\n")[0]
+    remedy = "--config.system.clients_per_chunk or --config.eval.batch_size"
+    text = f"the device's memory is full ({cause}): lower {remedy}"
+  else:
+    # The last line of the user's own code, else of any.
+    libraries = [
+      str(Path(__file__).parent),
+      *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+      "<frozen",
+    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [x for x in frames if not x.filename.startswith((*libraries,))]
+    frame = (users or frames)[-1]
+    line = f"{Path(frame.filename).name}, line {frame.lineno}"
+    text = f"{reason(error)} ({line}); --debug shows the whole traceback"
+  print(f"error: {text}", file=sys.stderr)
+  return 2

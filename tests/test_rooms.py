@@ -39,13 +39,12 @@ ROOMS = {
   "reports": f"{VOCABULARY} data evaluation config",
   "experiment": f"{BELOW} reports rules",
   "__init__": f"{BELOW} reports experiment simulation",
-  "commands": f"{VOCABULARY} config reports experiment",
-  "cli": f"{VOCABULARY} data config commands experiment",
+  "cli": f"{VOCABULARY} data config reports experiment",
   "__main__": "cli",
   "configs": "__init__ options config data evaluation reports",
   "launch": "cli",
 }
-HOST = "files fields options data config reports commands cli".split()
+HOST = "files fields options data config reports cli".split()
 """Rooms that must not import jax themselves, but for ON_DEVICE."""
 ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 
@@ -60,7 +59,7 @@ LIBRARIES = {
   "sklearn": "data.sources evaluation.skew evaluation.metrics",
   "threadpoolctl": "evaluation.skew",
   "scipy": "evaluation data.official models.pretrained reports",
-  "pandas": "reports experiment configs",
+  "pandas": "evaluation.latency reports experiment configs",
   "pooch": "data.official",
   "matplotlib": "reports.figures",
   "tabulate": "reports experiment.describe",

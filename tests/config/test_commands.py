@@ -153,7 +153,6 @@ sweep=x
 =3 -> --config.
 --lr=0.1
 --rounds=5
---flagfile=/nowhere
 data.partition=dirichle
 data.partition.alpha=0.3
 data.partition=shard(alpha=0.3) -> data.partition.alpha
@@ -224,10 +223,8 @@ def test_a_refusal_begins_with_its_field(line):
     (f"train {QUICK} --workdir=", "--workdir"),
     (f"trian {QUICK}", "splitjax"),
     (f"--mode=trian {QUICK}", "--mode"),
-    (f"train {QUICK} --mode=describe", "--mode=describe"),
     (f"train {QUICK} w", "splitjax"),
     (f"describe {QUICK} --noconfig.tensorboard=True", "--noconfig.tensorboard"),
-    (f"describe {QUICK} --noconfig.tensorboard=", "--noconfig.tensorboard"),
     ("report w --config.rounds=3", "--config.rounds"),
     (f"report w {QUICK} --config.rounds=3", "--config.rounds"),
     (f"report w {QUICK} --sweep=rounds=3", "--sweep"),

@@ -17,7 +17,7 @@ from refusals import refused
 from runs import config, log_of, same_run, stopped
 
 import splitjax
-from splitjax import UserError, commands, experiment
+from splitjax import UserError, cli, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -239,14 +239,14 @@ def test_a_disk_that_fails(code, remedy, runs, tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
   plan = splitjax.config.plan(config())
-  train = commands.Command("train", plan, tmp_path / "w")
-  assert commands.launch(train) == 2
+  train = cli.Command("train", plan, tmp_path / "w")
+  assert cli.launch(train) == 2
   err = capsys.readouterr().err
   assert err.startswith("error:") and len(err.splitlines()) == 1
   assert remedy in err
   monkeypatch.undo()
   assert step(tmp_path / "w", 1).exists()
-  assert commands.launch(train) == 0
+  assert cli.launch(train) == 0
   same_run(runs / "whole", tmp_path / "w")
 
 

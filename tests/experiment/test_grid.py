@@ -12,7 +12,7 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import commands, experiment, files
+from splitjax import cli, experiment, files
 
 FIGURES = "blank"
 FIELD = "data.partition.k"
@@ -34,7 +34,7 @@ def cells(*values, **changes):
 def launch(mode, workdir, config=None, **options):
   if config is not None:
     options["plan"] = splitjax.config.plan(config)
-  return commands.launch(commands.Command(mode, workdir=workdir, **options))
+  return cli.launch(cli.Command(mode, workdir=workdir, **options))
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
     lines = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
   assert {r["run"] for r in lines} == set(runs)
   # Without a workdir nothing is written.
-  assert commands.launch(commands.Command("report", runs=runs)) == 0
+  assert cli.launch(cli.Command("report", runs=runs)) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
@@ -252,8 +252,8 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
 def test_one_folder_is_reported(done, tmp_path, capsys):
   alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
   (alone / "report.md").unlink()
-  command = commands.Command("report", runs=[str(alone)])
-  assert commands.launch(command) == 0
+  command = cli.Command("report", runs=[str(alone)])
+  assert cli.launch(command) == 0
   assert f"report   {alone}/report.md" in capsys.readouterr().out
   assert (alone / "report.md").exists()
 

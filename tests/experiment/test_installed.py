@@ -82,7 +82,7 @@ def checkouts(folder):
     (used / left).parent.mkdir(parents=True)
     (used / left).write_text("old = 1\n")
   (used / "splitjax/cli.py").chmod(0o700)
-  (used / "splitjax/commands.py").write_text("not committed")
+  (used / "splitjax/cli.py").write_text("not committed")
   return new, used
 
 
@@ -159,8 +159,8 @@ SOME = "not command and not masked or test_finite"
 def test_what_lies_beside_the_sources_changes_no_check(tmp_path):
   """Runs, environments, archives, built docs, and names of helpers of tests."""
   _, used = checkouts(tmp_path)
-  (used / "splitjax/commands.py").write_bytes(
-    (ROOT / "splitjax/commands.py").read_bytes()
+  (used / "splitjax/cli.py").write_bytes(
+    (ROOT / "splitjax/cli.py").read_bytes()
   )
   for name in BESIDE:
     (used / name).mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import splitjax
 from splitjax import (
   METHODS,
   UserError,
-  commands,
+  cli,
   models,
 )
 from splitjax.experiment import machine
@@ -62,7 +62,7 @@ def test_a_finished_run_is_reported_and_evaluated(trained, capsys):
 LOGS = """
 import logging, sys
 from absl import logging as absl_logging
-from splitjax import cli, commands
+from splitjax import cli
 
 def log(command):
   logging.getLogger("jax._src.xla_bridge").warning("a GPU may be present")
@@ -70,7 +70,7 @@ def log(command):
   absl_logging.error("a thread of orbax")
   return 0
 
-commands.launch = log
+cli.launch = log
 cli.main(["launch.py", "--mode=report", "--workdir=w", *sys.argv[1:]])
 """
 """launch.py, with log lines of libraries instead of a command."""
@@ -150,8 +150,8 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   splitjax.vary(c, {"data.partition.k": (2,)})
   workdir = tmp_path / "w"
   cell = workdir / "k=2"
-  train = commands.Command("train", splitjax.config.plan(c), workdir)
-  assert commands.launch(train) == 0
+  train = cli.Command("train", splitjax.config.plan(c), workdir)
+  assert cli.launch(train) == 0
   # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")
   for place in (workdir, cell):

@@ -12,7 +12,7 @@ import splitjax
 from splitjax import (
   METHODS,
   PARTITIONS,
-  commands,
+  cli,
   experiment,
   files,
 )
@@ -161,14 +161,14 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
   c = tiny.tiny(own="mine" if registry is METHODS else "local")
   if registry is PARTITIONS:
     c.data.partition = splitjax.spec(PARTITIONS, "mine")
-  describe = commands.Command("describe", splitjax.config.plan(c))
-  assert commands.launch(describe) == 2
+  describe = cli.Command("describe", splitjax.config.plan(c))
+  assert cli.launch(describe) == 2
   (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
   line = fails.__code__.co_firstlineno + 1
   place = f"({Path(__file__).name}, line {line})"
   assert said.startswith(f"ValueError: one and two {place}")
   with pytest.raises(ValueError, match="one\n and two"):
-    commands.launch(describe._replace(debug=True))
+    cli.launch(describe._replace(debug=True))
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
     experiment.describe_run(tiny.resolved(c))
@@ -178,16 +178,16 @@ def test_a_corrupt_cell_is_named(tmp_path, capsys):
   cells = [{"name": "x=1", "values": {"x": 1}}]
   grid = {"title": "", "fields": ["x"], "seeds": None, "cells": cells}
   files.write_sealed(tmp_path / experiment.GRID, grid)
-  report = commands.Command("report", workdir=tmp_path)
-  assert commands.launch(report) == 2
+  report = cli.Command("report", workdir=tmp_path)
+  assert cli.launch(report) == 2
   assert "no cell is finished" in capsys.readouterr().err
   Path(tmp_path / "x=1").mkdir()
   (tmp_path / "x=1" / experiment.CONFIG).write_text("{")
-  assert commands.launch(report) == 2
+  assert cli.launch(report) == 2
   assert "not what was written" in capsys.readouterr().err
 
 
 def test_only_training_uses_several_processes(monkeypatch, capsys):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  assert commands.launch(commands.Command("report")) == 2
+  assert cli.launch(cli.Command("report")) == 2
   assert "--mode=report runs in one process" in capsys.readouterr().err

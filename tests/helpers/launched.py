@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from splitjax import cli, commands
+from splitjax import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -33,7 +33,7 @@ def python(*arguments):
   return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def parsed(*arguments) -> commands.Command:
+def parsed(*arguments) -> cli.Command:
   """Parses the arguments of launch.py."""
   command, _ = cli.parse(["launch.py", *map(str, arguments)])
   return command
@@ -46,8 +46,8 @@ def launch_here(*arguments) -> int:
   except Exception as error:
     if "--debug" in arguments:
       raise
-    return commands.fail(error)
-  return commands.launch(command)
+    return cli.fail(error)
+  return cli.launch(command)
 
 
 def config_file(folder, name):
