@@ -357,9 +357,9 @@ def run() -> NoReturn:
   print_anywhere()
   _, *words = sys.argv
   if words[:1] == ["data"]:
-    from splitjax.data.__main__ import run as data
+    from splitjax.data.__main__ import main as data
 
-    data(words[1:])
+    sys.exit(data(words[1:]))
   try:
     if not words or {"help", "-h", "-help", "--help"} & {*words}:
       print(f"{str(__doc__).strip()}\n{FLAGS.get_help()}")

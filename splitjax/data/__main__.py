@@ -6,7 +6,6 @@ python -m splitjax.data prepare cifar10
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from splitjax.data import store
 from splitjax.data.official import OFFICIAL, prepare
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = prepare(name, args.data_dir, allow_modified=args.allow_modified)
     note = store.read(name, folder).note
     print(f"{name}: prepared in {folder}{note and f' ({note})'}")
-  except (UserError, OSError) as error:  # OSError: a full or read-only disk
+  except (UserError, OSError) as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
   except KeyboardInterrupt:
@@ -43,11 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
   return 0
 
 
-def run(argv: Sequence[str] | None = None) -> NoReturn:
-  """Runs `main` and exits with its code."""
-  print_anywhere()
-  sys.exit(main(argv))
-
-
 if __name__ == "__main__":
-  run()
+  print_anywhere()
+  sys.exit(main())

@@ -24,14 +24,11 @@ Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
 [H, W, c]. The caller rounds the result and clips it to 0..255."""
 
-CLEAN = "clean"
-"""The domain of images as they are."""
+CLEAN = "clean"  # the domain of images as they are
+BLOCK = 256  # images that the device changes at a time
 
-BLOCK = 256
-"""Number of images that the device changes at a time."""
-
+# They separate the dealing of domains and draws from others of the same seed.
 _DEAL = 0xD0A1
-"""Separates the draw of domains from others of the same seed; likewise:"""
 _DRAW = 0xC0DE
 
 
@@ -177,7 +174,7 @@ def corrupted(
   require(
     data.kind == "images" and not named,
     f"domains {', '.join(domains)}: they are of images, uint8 [Z, H, W, c],"
-    f" without domains of their own, and {data.name} has {data.kind}"
+    f" that are in none yet, and {data.name} has {data.kind}"
     f"{' in domains' * named}; leave data.domains and eval.domains ()",
   )
   train = np.array(data.train_image)  # it may be memory-mapped

@@ -40,14 +40,11 @@ REMEDY = (
 )
 
 MOST_CLASSES = 100_000
-LARGEST = 1e18
-"""Networks compute in float32, which holds the square of this number."""
-SMALLEST = 1e-30
-"""The least deviation that float32 can be divided by safely."""
+LARGEST = 1e18  # networks compute in float32, which holds its square
+SMALLEST = 1e-30  # the least deviation that float32 can be divided by safely
+# The fewest float32 steps that a deviation may span: near 1.7e9, where times in
+# seconds lie, numbers are 128 apart.
 STEPS = 4
-"""The fewest float32 steps that a deviation may span: near 1.7e9, where times
-in seconds lie, numbers are 128 apart."""
-
 _BLOCK = 2**22  # numbers read at a time from arrays that may be memory-mapped
 
 
@@ -317,11 +314,6 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation, see `scale`; () for token ids."""
 
 
-def unscaled(vocabulary: int = 0) -> Scale:
-  """Returns the scale that leaves numbers or token ids as they are."""
-  return ((), ()) if vocabulary else ((0.0,), (1.0,))
-
-
 def scale(
   image: np.ndarray, rows: np.ndarray | None = None, vocabulary: int = 0
 ) -> Scale:
@@ -331,7 +323,7 @@ def scale(
   have neither. UserError if float32 does not hold a channel's numbers apart.
   """
   if vocabulary:
-    return unscaled(vocabulary)
+    return (), ()
   if image.dtype == np.uint8:
     mean, std = _byte_moments(image, rows)
   else:

@@ -214,11 +214,8 @@ def prepare(
   """Downloads, checks and converts a data set, unless it is there already.
 
   With `allow_modified`, files in DATA_DIR/downloads/NAME may differ from the
-  official ones; the note of the data set says so. Returns its folder.
-
-  Raises:
-    UserError: a file is not the official one, or the download failed.
-    OSError: data_dir cannot be written.
+  official ones; the note of the data set says so. Returns its folder. UserError
+  if a file is not the official one, cannot be downloaded or written.
   """
   official = OFFICIAL[name]
   folder = store.root(data_dir) / name

@@ -13,23 +13,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from splitjax.data.dataset import require
-from splitjax.fields import COUNT, Bounds
+from splitjax.fields import Bounds, Count
 
-_ALPHA = Bounds(above=0, at_most=1e6)
-"""Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
+# At an alpha of 1e6 the split is even: shares differ by 0.1 %.
+Alpha = Annotated[float, Bounds(above=0, at_most=1e6)]
+Percent = Annotated[float, Bounds(at_least=0, at_most=100)]
 
-_PERCENT = Bounds(at_least=0, at_most=100)
+_DRAWS = 2000  # the most draws of proportions
+_NOISE = 1e-9  # fractions of a sample below this are floating-point noise
 
-_DRAWS = 2000
-"""The most draws of proportions."""
-
-_NOISE = 1e-9
-"""Fractions of a sample below this are floating-point noise."""
-
+# They separate draws of `client_split` with the same seed: for test sets, for
+# choosing thresholds, and for validation in training.
 SPLIT = 0x5B117
-"""Separates draws of `client_split` for test sets from others of a seed."""
 HOLD = 0x401D
-"""Likewise for choosing thresholds, and for validation in training."""
 VALIDATE = 0x7A11
 
 
@@ -38,8 +34,8 @@ def shard(
   num_clients: int,
   seed: int,
   *,
-  k: Annotated[int, COUNT] = 2,
-  num_shards: Annotated[int, COUNT] = 100,
+  k: Count = 2,
+  num_shards: Count = 100,
 ) -> list[np.ndarray]:
   """Gives each client k random ones of num_shards chunks of sorted samples.
 
@@ -94,8 +90,8 @@ def dirichlet(
   num_clients: int,
   seed: int,
   *,
-  alpha: Annotated[float, _ALPHA] = 0.5,
-  min_samples: Annotated[int, COUNT] = 1,
+  alpha: Alpha = 0.5,
+  min_samples: Count = 1,
   capped: bool = False,
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
@@ -161,7 +157,7 @@ def pathological(
   num_clients: int,
   seed: int,
   *,
-  k: Annotated[int, COUNT] = 2,
+  k: Count = 2,
   shares: Literal["equal", "uniform"] = "equal",
 ) -> list[np.ndarray]:
   """Gives each client samples of exactly k classes.
@@ -179,7 +175,12 @@ def pathological(
     " occur",
   )
   rng = np.random.default_rng(seed)
-  holds = _assign_classes(rng, num_clients, k, len(classes))
+  holds = np.zeros((num_clients, len(classes)), bool)
+  load = np.zeros(len(classes), np.int64)
+  for client in holds:
+    client[np.argsort(load + rng.random(len(classes)))[:k]] = True
+    load += client
+  holds = rng.permutation(holds).T  # [C, N]
   holders = holds.sum(axis=1)
   worst = int(np.argmax(holders - counts))
   require(
@@ -202,24 +203,8 @@ def pathological(
   return _rows_by_client(rows, _columns(sizes), num_clients)
 
 
-def _assign_classes(
-  rng: np.random.Generator, num_clients: int, k: int, classes: int
-) -> np.ndarray:
-  """Assigns k classes to each client: [C, N] bool."""
-  holds = np.zeros((num_clients, classes), bool)
-  load = np.zeros(classes, np.int64)
-  for client in holds:
-    client[np.argsort(load + rng.random(classes))[:k]] = True
-    load += client
-  return rng.permutation(holds).T
-
-
 def dominant_label(
-  labels: np.ndarray,
-  num_clients: int,
-  seed: int,
-  *,
-  p: Annotated[float, _PERCENT] = 80.0,
+  labels: np.ndarray, num_clients: int, seed: int, *, p: Percent = 80.0
 ) -> list[np.ndarray]:
   """Gives p % of each label to the phi clients for which it is dominant.
 
@@ -243,7 +228,7 @@ def custom_shard(
   num_clients: int,
   seed: int,
   *,
-  p: Annotated[float, _PERCENT] = 80.0,
+  p: Percent = 80.0,
   n_dominant: Annotated[int, Bounds(at_least=2)] = 2,
 ) -> list[np.ndarray]:
   """Gives p % of each label to the n groups for which it is dominant.
@@ -305,8 +290,7 @@ def _by_dominance(
   order = np.argsort(of_group, kind="stable")
   rows = _shuffled_by_class(labels, rng)[order]
   of_group = of_group[order]
-  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[of_group]
-  turn += rng.integers(clients)[of_group]
+  turn = turns(of_group) + rng.integers(clients)[of_group]
   client = of_group + len(group) * (turn % clients[of_group])
   return _rows_by_client(rows, client, num_clients)
 
@@ -358,9 +342,7 @@ def _rows_by_client(
   """
   by_row = np.empty_like(client)
   by_row[rows] = client
-  order = np.argsort(by_row, kind="stable")
-  ends = np.cumsum(np.bincount(by_row, minlength=num_clients))
-  return np.split(order, ends)[:num_clients]
+  return [np.flatnonzero(by_row == n) for n in range(num_clients)]
 
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
@@ -387,9 +369,8 @@ def deal(
 ) -> list[np.ndarray]:
   """Calls a partition, which gets the labels or owners [Z] read-only.
 
-  Raises:
-    UserError: there are more clients than samples, or the partition returned
-      no list of N integer arrays of rows, one at least and no row twice.
+  UserError if there are more clients than samples, or the partition returned no
+  list of N integer arrays of rows, one at least and no row twice.
   """
   require(
     1 <= num_clients <= len(basis),
@@ -426,10 +407,7 @@ def client_split(
   Rows are shuffled and cut at the rounded cumulative fractions; a cut moves if
   a piece would be empty. A client's split does not depend on other clients.
   `stream` separates the draws of several splits with one seed. Returns N sorted
-  arrays of rows for each fraction.
-
-  Raises:
-    UserError: a client has fewer samples than pieces.
+  arrays of rows for each fraction. UserError if a client has too few samples.
 
   Example:
     >>> rows = [np.arange(8), np.arange(8, 12)]
@@ -460,6 +438,16 @@ def client_split(
   return tuple(
     [np.sort(rows) for rows in piece] for piece in zip(*split, strict=True)
   )
+
+
+def turns(kind: np.ndarray) -> np.ndarray:
+  """Counts the earlier samples of the same `kind` [Z] int >= 0: [Z] int64."""
+  by_kind = np.argsort(kind, kind="stable")
+  sizes = np.bincount(kind)
+  turn = np.empty(len(kind), np.int64)
+  starts = np.cumsum(sizes) - sizes
+  turn[by_kind] = np.arange(len(kind)) - np.repeat(starts, sizes)
+  return turn
 
 
 def padded(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -16,6 +16,7 @@ from splitjax import files
 from splitjax.data import store
 from splitjax.data.dataset import SPLITS, Dataset, checked, keys, require
 from splitjax.data.official import OFFICIAL
+from splitjax.data.partitions import turns
 from splitjax.data.store import Folder
 from splitjax.fields import unknown
 from splitjax.types import UserError, naming
@@ -23,8 +24,7 @@ from splitjax.types import UserError, naming
 NPZ = "npz:"
 TFDS = "tfds:"
 
-_SPLIT_SEED = 0
-"""Seed of the digits' split and of subsets, the same in all runs."""
+_SPLIT_SEED = 0  # of the digits' split and of subsets, the same in all runs
 
 
 @functools.cache
@@ -140,12 +140,9 @@ def load(
 
   A part is the same in every run and contains every smaller part. A class has
   its share of the samples, to within one, and at least one. `name` is in
-  SOURCES, or npz:PATH or tfds:NAME; `data_dir` is as in `store.root`.
-
-  Raises:
-    UserError: the name is unknown, the data are not prepared, damaged or
-      invalid, or a part is larger than its split or smaller than its number of
-      classes.
+  SOURCES, or npz:PATH or tfds:NAME; `data_dir` is as in `store.root`. UserError
+  if there are no such data, they are damaged or wrong, or a part is larger than
+  its split or smaller than its number of classes.
   """
   read = reader(name)
   with naming(f"data.name = {name!r}"):
@@ -183,10 +180,5 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   picked.
   """
   rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
-  by_class = rows[np.argsort(label[rows], kind="stable")]
-  _, start, number, counts = np.unique(
-    label[by_class], return_index=True, return_inverse=True, return_counts=True
-  )
-  rank = np.empty(len(label))
-  rank[by_class] = (np.arange(len(rows)) - start[number]) / counts[number]
-  return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
+  rank = turns(label[rows]) / np.bincount(label)[label[rows]]
+  return np.sort(rows[np.argsort(rank, kind="stable")[:samples]])

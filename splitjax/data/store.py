@@ -41,10 +41,7 @@ def write(folder: Path, make: Callable[[], Dataset]) -> None:
   """Writes the data set that `make` returns, all of it or nothing.
 
   If another process does the same, this one waits for it. If `folder` exists
-  then, `make` is not called.
-
-  Raises:
-    UserError: the folder cannot be written, or the disk is full.
+  then, `make` is not called. UserError if it cannot be written.
   """
   partial = folder.with_name(f".{folder.name}.partial")
   lock = folder.with_name(f".{folder.name}.lock")
@@ -73,10 +70,7 @@ def read(name: str, path: Path) -> Dataset:
   """Reads a folder of .npy files, memory-mapped, or an npz file, for `checked`.
 
   Arrays of other names are left out. Without a test split there is an empty
-  one.
-
-  Raises:
-    UserError: it is missing or damaged, or holds Python objects.
+  one. UserError if it is missing or damaged, or holds Python objects.
   """
   arrays = dict[str, np.ndarray]()
   facts = dict[str, Any]()

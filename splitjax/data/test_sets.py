@@ -11,18 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.data.dataset import Dataset, require
-from splitjax.data.partitions import client_split, padded
+from splitjax.data.partitions import client_split, padded, turns
 from splitjax.types import UserError
 
+# They separate draws of orders and of proxies from others of the same seed.
 _PART = 0x9A47
-"""Separates the draw of orders from others of the same seed; likewise:"""
 _PROXY = 0x9A12
 
-RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
-"""The ratios of SplitGP and HARMONY for ten classes."""
-
-OWN_DOMAIN = "own domain"
-"""Name of the test set in the domains that a client trains in."""
+RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
+OWN_DOMAIN = "own domain"  # test set in the domains that a client trains in
 
 Parts = Sequence[np.ndarray]
 """N arrays [S_n] int64, rows of each client."""
@@ -41,8 +38,7 @@ class TestSets(NamedTuple):
   sets: np.ndarray  #: [R, N, K] bool, which of these samples are in each set
   names: tuple[str, ...]  #: R names; a mixture is named by its ratio, as text
   rhos: tuple[float, ...] | None = None  #: R ratios, if the sets are mixtures
-  #: N arrays [H_n] int64, rows of the training split held out to choose
-  #: thresholds (`Holdout`); () if there are none
+  #: N arrays [H_n] int64, training rows held out to choose thresholds, or ()
   validation: Sequence[np.ndarray] = ()
   groups: np.ndarray | None = None  #: [N] int, each client's group (`GROUPS`)
 
@@ -184,10 +180,10 @@ def id_ood_sets(
   streams = np.random.SeedSequence(seed).spawn(len(main))
   for n, stream in enumerate(streams):
     num_id = int(inside[n].sum())
-    shuffled = np.random.default_rng(stream).permutation(
-      np.flatnonzero(~inside[n])
-    )
-    order = _balanced(test_label, shuffled)
+    outside = np.flatnonzero(~inside[n])
+    order = np.random.default_rng(stream).permutation(outside)
+    # A class's i-th sample comes before any class's next.
+    order = order[np.argsort(turns(test_label[order]), kind="stable")]
     for r, rho in enumerate(rhos):
       # An infinite rho takes all, but nothing where there is no ID sample.
       count = min(rho * num_id, len(order)) if num_id else 0
@@ -195,25 +191,11 @@ def id_ood_sets(
   return sets
 
 
-def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
-  """Reorders shuffled rows so that every prefix is class-balanced.
-
-  A class's i-th row comes before any class's next; i-th rows keep their order.
-  """
-  by_class = np.argsort(label[rows], kind="stable")
-  sizes = np.bincount(label[rows])
-  starts = np.cumsum(sizes) - sizes
-  turn = np.empty(len(rows), np.int64)
-  turn[by_class] = np.arange(len(rows)) - np.repeat(starts, sizes)
-  return rows[np.argsort(turn, kind="stable")]
-
-
 def realised_rho(sets: np.ndarray, inside: np.ndarray) -> np.ndarray:
   """Computes the ratio #OOD / #ID of the sets as drawn, [R, N] float64.
 
   It is smaller than the requested rho where the classes that a client lacks
-  have too few samples, and NaN without a sample of its classes, `inside`
-  [N, M].
+  have too few samples, and NaN without a sample `inside` [N, M] its classes.
   """
   count_id = (sets & inside).sum(axis=-1)
   count_ood = (sets & ~inside).sum(axis=-1)
@@ -223,11 +205,11 @@ def realised_rho(sets: np.ndarray, inside: np.ndarray) -> np.ndarray:
 def _from_others(test: Parts, seed: int) -> list[np.ndarray]:
   """Draws other clients' rows for each client, as many as it has itself."""
   union = np.concatenate(test)
-  sizes = np.array([len(rows) for rows in test])
-  starts = np.cumsum(sizes) - sizes
+  starts = np.cumsum([0, *map(len, test[:-1])])
   streams = np.random.SeedSequence((seed, 1)).spawn(len(test))
   drawn = []
-  for start, size, stream in zip(starts, sizes, streams, strict=True):
+  for part, start, stream in zip(test, starts, streams, strict=True):
+    size = len(part)
     rng = np.random.default_rng(stream)
     index = rng.integers(0, len(union) - size, size)
     drawn.append(union[np.where(index < start, index, index + size)])
