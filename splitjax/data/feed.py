@@ -26,14 +26,23 @@ class BatchPlan(NamedTuple):
 
   batch: int  #: B
   epochs: int  #: local epochs per round
-  steps: int  #: local steps per epoch of the client with the most steps
-  equal: bool  #: whether every client of the cohort takes `steps` steps
-  #: mean per channel or feature of the training inputs, in their units; () for
-  #: token ids
+  #: mean per channel or feature of the training inputs; () for token ids
   mean: tuple[float, ...]
   std: tuple[float, ...]  #: standard deviations, likewise
   augment: tuple[str, ...] = ()  #: augmentations, as data.augment names them
   limit: int | None = None  #: most local steps of a client in a round
+  steps: int = 1  #: local steps per epoch of the client with the most steps
+  equal: bool = True  #: whether every client of the cohort takes `steps` steps
+
+  def for_clients(self, sizes: Sequence[int]) -> "BatchPlan":
+    """Returns the plan of a cohort whose clients have `sizes` samples.
+
+    B is at most the size of the largest client.
+    """
+    batch = min(self.batch, max(sizes))
+    steps = [-(-n // batch) for n in sizes]
+    equal = len({*steps}) == 1
+    return self._replace(batch=batch, steps=max(steps), equal=equal)
 
   def of_round(
     self, size: np.ndarray, epochs: int | None = None
@@ -156,33 +165,6 @@ def epochs(
     return local_epochs
   steps = -(-np.asarray(sizes) // batch)
   return -(-local_steps // int(steps[steps > 0].min(initial=local_steps)))
-
-
-def plan(
-  sizes: Sequence[int],
-  batch_size: int,
-  epochs: int,
-  mean: tuple[float, ...],
-  std: tuple[float, ...],
-  augment: tuple[str, ...] = (),
-  limit: int | None = None,
-) -> BatchPlan:
-  """Plans the batches of a cohort whose clients have `sizes` samples.
-
-  B is `batch_size`, or the size of the largest client if that is less.
-  """
-  batch = min(batch_size, max(sizes))
-  steps = [-(-n // batch) for n in sizes]
-  return BatchPlan(
-    batch=batch,
-    epochs=epochs,
-    steps=max(steps),
-    equal=len(set(steps)) == 1,
-    mean=mean,
-    std=std,
-    augment=augment,
-    limit=limit,
-  )
 
 
 def shards(

@@ -295,16 +295,16 @@ def make_subject(task: Task, key: str) -> Subject:
     )
   sizes = np.array([len(part) for part in parts])
   fleet = _divide(task, method)
+  plan = feed.BatchPlan(
+    batch=batch,
+    epochs=feed.epochs(config.local_epochs, steps, sizes, batch),
+    mean=network.mean,
+    std=network.std,
+    augment=config.data.augment,
+    limit=steps,
+  )
   plans = tuple(
-    feed.plan(
-      sizes[list(cohort.ids)].tolist(),
-      batch,
-      feed.epochs(config.local_epochs, steps, sizes, batch),
-      network.mean,
-      network.std,
-      config.data.augment,
-      steps,
-    )
+    plan.for_clients(sizes[list(cohort.ids)].tolist())
     for cohort in fleet.cohorts
   )
 

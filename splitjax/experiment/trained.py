@@ -194,9 +194,8 @@ class Trained(NamedTuple):
     """Makes the data of a client that holds the given samples alone."""
     net = self.network
     method = self.method
-    plan = feed.plan(
-      [len(label)], self.config.batch_size, epochs, net.mean, net.std
-    )
+    plan = feed.BatchPlan(self.config.batch_size, epochs, net.mean, net.std)
+    plan = plan.for_clients([len(label)])
     counts = np.bincount(label, minlength=net.backbone.classes)
     group = method.group(counts[None])
     cuts = method.cuts(net.fleet)

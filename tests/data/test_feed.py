@@ -31,7 +31,7 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   shard = Shard(
     jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None, None
   )
-  plan = data.BatchPlan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
+  plan = data.BatchPlan(batch, epochs, (1.0, 2.0), (3.0, 4.0), steps=steps)
   return data.Samples(shard, plan)
 
 
@@ -148,17 +148,18 @@ def test_every_image_is_augmented_before_it_is_standardised():
 
 
 @pytest.mark.parametrize(
-  ("sizes", "batch", "plan"),
+  ("sizes", "batch", "want"),
   [
     ([13, 5, 9], 4, (4, 4, False)),  # 4, 2 and 3 steps
     ([12, 9, 10], 4, (4, 3, True)),
     ([3, 11], 64, (11, 1, True)),  # shrinks to the largest client
   ],
 )
-def test_plan(sizes, batch, plan):
-  made = data.plan(sizes, batch, 5, (0.5,), (2.0,))
-  assert (made.batch, made.steps, made.equal) == plan
-  assert (made.epochs, made.mean, made.std) == (5, (0.5,), (2.0,))
+def test_plan_of_a_cohort(sizes, batch, want):
+  plan = data.BatchPlan(batch, 5, (0.5,), (2.0,), ("crop",), 7)
+  made = plan.for_clients(sizes)
+  assert (made.batch, made.steps, made.equal) == want
+  assert made[1:6] == plan[1:6]
 
 
 def test_shards_pad_and_count():
@@ -188,8 +189,8 @@ def brightness(epochs):
   shard = Shard(
     bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None, None
   )
-  plan = data.plan([24], 8, epochs, (0.0,), (1.0,), ("crop",))
-  client = data.Samples(shard, plan)
+  plan = data.BatchPlan(8, epochs, (0.0,), (1.0,), ("crop",))
+  client = data.Samples(shard, plan.for_clients([24]))
 
   @jax.jit
   def sums(number):

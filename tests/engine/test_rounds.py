@@ -10,7 +10,7 @@ from by_hand import averaged
 from marks import slow
 from worlds import by_number, networks, world
 
-from splitjax import data, trees
+from splitjax import trees
 from splitjax.engine import round
 from splitjax.engine.faults import Struck
 from splitjax.engine.round import ROUND
@@ -75,9 +75,7 @@ def all_alone(made, state, programs, batch):
       if n not in on:
         continue
       rows = jnp.asarray(parts(RAGGED)[n])
-      plan = data.plan(
-        [len(rows)], batch, old.epochs, old.mean, old.std, limit=old.limit
-      )
+      plan = old._replace(batch=batch).for_clients([len(rows)])
       shard = trees.take(stacked._replace(image=(), label=(), rows=()), place)
       shard = shard._replace(
         image=stacked.image, label=stacked.label, rows=rows

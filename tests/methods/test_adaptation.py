@@ -138,7 +138,7 @@ def test_what_the_steps_of_personalisation_take():
   # Ten samples in batches of 4, 4 and 2; four steps, the last of a new epoch.
   images, labels = jnp.asarray(X.reshape(10, 1)), jnp.asarray(Y.ravel())
   shard = Shard(images, labels, jnp.arange(10), jnp.int32(10), None, None)
-  samples = data.Samples(shard, data.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
+  samples = data.Samples(shard, data.BatchPlan(4, 1, (0.0,), (1.0,), steps=3))
   key, net = jax.random.key(3), net_of("block1", "exit1")
 
   method = harmony(inner_steps=4)

@@ -35,8 +35,8 @@ def own(count):
   parts = np.split(rng.permutation(60)[: count + 23], [count])
   both = data.shards(image, jnp.arange(60) % 3, parts, 3, [0, 1])
   shard = Shard(*both[:2], *trees.take(both[2:], 0))
-  plan = data.plan([count, 23], BATCH, 1, (90.0, 140.0), (60.0, 70.0))
-  return Samples(shard, plan)
+  plan = data.BatchPlan(BATCH, 1, (90.0, 140.0), (60.0, 70.0))
+  return Samples(shard, plan.for_clients([count, 23]))
 
 
 def fedavg(net, **options):

@@ -100,7 +100,7 @@ def test_two_rounds_of_fedavg_in_numpy():
 
 def test_the_work_of_local_steps_by_hand():
   """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
-  plan = BatchPlan(4, 9, 3, False, (), (), limit=7)
+  plan = BatchPlan(4, 9, (), (), limit=7)
   size = np.array([10, 3, 0])
   steps, samples = plan.of_round(size)
   assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
