@@ -59,7 +59,7 @@ LIBRARIES = {
   "sklearn": "data.sources evaluation.skew evaluation.metrics",
   "threadpoolctl": "evaluation.skew",
   "scipy": "evaluation data.official models.pretrained reports",
-  "pandas": "evaluation.latency reports experiment configs",
+  "pandas": "evaluation.latency evaluation.skew reports experiment configs",
   "pooch": "data.official",
   "matplotlib": "reports.figures",
   "tabulate": "reports experiment.describe",

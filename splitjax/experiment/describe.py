@@ -143,11 +143,9 @@ def _training(config: Config) -> Facts:
     "optimizer": chosen.name,
     "lr": chosen.lr,
     "schedule": chosen.schedule,
-    "warmup": chosen.warmup,
     "batch_size": config.batch_size,
     "length": length,
     "loss": config.loss.name,
-    "mean_weights": config.mean_weights,
   }
 
 

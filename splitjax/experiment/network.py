@@ -177,8 +177,6 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   spec = config.methods[key]
   chosen = config.loss
   options = dict(spec.options)
-  if config.mean_weights == "uniform":
-    options["mean"] = "uniform"
   channels = {
     kind: Channel(
       **vars(getattr(config.wire, kind)),

@@ -50,8 +50,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
 
   Raises:
     Stopped: a stop was requested; a checkpoint of the last round is written.
-    UserError: a file cannot be read or written, or clients were masked and
-      on_nan is "stop".
+    UserError: a file cannot be read or written.
   """
   method_dir = workdirs.folder(workdir, key)
   config = task.config
@@ -240,14 +239,9 @@ def work_of(subject: Subject) -> RoundWork | None:
 
 
 def noted(record: Record, line: Line, subject: Subject) -> Record:
-  """Returns the record after a round; says first what it left out.
-
-  Raises UserError if it left something out and on_nan is "stop".
-  """
-  task = subject.task
-  note = history.left_out(subject.label, line, task.network.names)
-  if note and task.config.on_nan == "stop":
-    raise UserError(f"{note} (on_nan=stop; on_nan=mask goes on)")
+  """Returns the record after a round; says first what it left out."""
+  names = subject.task.network.names
+  note = history.left_out(subject.label, line, names)
   if note and not record.masked:
     say(note)
   record.seconds["train"] += line["seconds"]

@@ -96,8 +96,6 @@ class Optimizer:
   #: round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1)
   schedule: str = "constant"
   rounds: Annotated[int, COUNT] = 1
-  #: rounds w of a warm-up before the schedule, by (1 + t) / (1 + w)
-  warmup: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   decay: Annotated[float, Bounds(above=0, below=1), STATIC] = 0.993
   every: Annotated[int, COUNT] = 1
   #: the smallest learning rate, at most lr; server_lr / lr of it at the server
@@ -112,19 +110,14 @@ class Optimizer:
 
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""
-    warmup = self.warmup
     settings = Settings(
-      length=max(self.rounds - warmup if warmup else self.rounds, 1),
+      length=self.rounds,
       decay=self.decay,
       every=self.every,
       floor=jnp.minimum(self.floor / self.lr, 1.0),
       offset=self.offset,
     )
-    rule = SCHEDULES[self.schedule](settings)
-    if warmup:
-      rise = optax.linear_schedule(1 / (1 + warmup), 1.0, warmup)
-      rule = optax.join_schedules([rise, rule], [warmup])
-    factor = rule(round)
+    factor = SCHEDULES[self.schedule](settings)(round)
     server_lr = None if self.server_lr is None else self.server_lr * factor
     rates: Any = {"lr": self.lr * factor, "server_lr": server_lr}
     return dataclasses.replace(self, **rates)

@@ -193,7 +193,6 @@ eval.threshold_rule=fixed
 privacy.features.noise=1
 participants_per_round=99
 headline=x
-fleet.memory=5,1
 scale=small -> --config.scale
 --sweep=rounds -> --sweep=rounds
 --sweep=rounds=1,1 -> sweep.rounds

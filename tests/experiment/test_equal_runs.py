@@ -31,12 +31,7 @@ NOISY = {
   "wire__gradients__share": 0.5,
 }
 SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
-SCHEDULED = {
-  "optimizer__schedule": "cosine",
-  "optimizer__warmup": 1.5,
-  "local_steps": 5,
-  "mean_weights": "uniform",
-}
+SCHEDULED = {"optimizer__schedule": "cosine", "local_steps": 5}
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
 # sampled; an optimiser of means; two stages, and a memory of the client and of

@@ -56,12 +56,9 @@ def test_a_description_says_it():
   )
 
 
-def test_giving_up_is_no_other_run(tmp_path):
+def test_updates_that_are_not_finite_are_noted(tmp_path):
   c = tiny.tiny(local="local")
-  c.on_nan, c.optimizer.lr, c.checkpoint.every = "stop", 1e30, 1
-  with refused("local"):
-    experiment.run(tiny.resolved(c), tmp_path / "w")
-  c.on_nan = "mask"
+  c.optimizer.lr = 1e30
   found = experiment.run(tiny.resolved(c), tmp_path / "w")
   assert any(
     "not finite and left out in 2 rounds" in n for n in found.runs[0].notes
