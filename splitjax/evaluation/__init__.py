@@ -9,7 +9,7 @@ import lazy_loader
 
 _PUBLIC = {
   "cost": "Cost RoundWork grams of_round whole_round",
-  "exits": "Exits Outputs alike evaluate_clients most_confident"
+  "exits": "Exits Outputs alike evaluate_clients most_confident_path"
   " personalise_clients",
   "forgetting": "backward_transfer count_answers interruptions late_numbers"
   " performance_gap positions queue shares",

@@ -1,8 +1,7 @@
 """The cost of training: bytes, and seconds, joules, grams of CO2 by a model.
 
 No second and no joule is measured: they follow from the devices' profiles, the
-FLOPs of the network, and each client's bytes and steps in a round. The model is
-ours.
+FLOPs of the network, and each client's bytes and steps. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
 its bandwidth, plus a latency for each message whose answer it awaits: one for
@@ -51,7 +50,7 @@ OF_CLIENTS = {
 
 
 class RoundWork(NamedTuple):
-  """The work of each client in a whole round, [N] each."""
+  """The work of each client in a whole round, [N] each, and who does it."""
 
   client: np.ndarray  #: FLOPs at the client, in all its local steps
   server: np.ndarray  #: FLOPs at the server
@@ -61,7 +60,11 @@ class RoundWork(NamedTuple):
   alone: np.ndarray  #: FLOPs at the client if all steps are without the server
   #: FLOPs at the client outside of local steps, in stages without steps, which
   #: count in full even if the client takes fewer steps
-  once: np.ndarray | float = 0.0
+  once: np.ndarray
+  hardware: Devices  #: the clients' devices
+  relay: bool = (
+    False  #: whether a client's half is handed from client to client
+  )
 
 
 class Cost(NamedTuple):
@@ -73,26 +76,17 @@ class Cost(NamedTuple):
   server_joules: float  #: energy of the server
 
 
-def of_round(
-  plan: RoundWork,
-  hardware: Devices,
-  sent: np.ndarray,
-  steps: np.ndarray,
-  alone: np.ndarray,
-  *,
-  relay: bool = False,
-) -> Cost:
-  """Computes the cost of one round.
+def of_round(plan: RoundWork, metrics: Metrics) -> Cost:
+  """Computes the cost of a round, in which clients take some of `plan.steps`.
 
-  Args:
-    plan: the work of a whole round; of it a client has done steps / plan.steps.
-    hardware: the clients' devices.
-    sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that each client took.
-    alone: [N], how many of these steps were without the server.
-    relay: whether a client's half is handed from client to client.
+  Of the metrics it takes each client's bytes, its steps, and how many of these
+  were without the server.
   """
-  profiles, rates = hardware
+  profiles, rates = plan.hardware
+  sent, steps, alone = (
+    np.asarray(x, np.float64)
+    for x in (metrics.bytes, metrics.steps, metrics.alone)
+  )
   # Shares of a whole round's steps. In a round without steps the server serves
   # whoever sends anything.
   most = np.maximum(plan.steps, 1)
@@ -108,7 +102,7 @@ def of_round(
   waits = trips * np.array(profiles.latency) / 1e3 + TIMEOUT * alone
 
   busy = computes + transfers + waits
-  longest = busy.sum() if relay else busy.max(initial=0.0)
+  longest = busy.sum() if plan.relay else busy.max(initial=0.0)
   serves = float((served * plan.server).sum() / (1e9 * rates.server))
   return Cost(
     seconds=float(longest) + serves,
@@ -157,26 +151,9 @@ def whole_round(subject: Subject) -> RoundWork:
         local * samples * passes.alone * at_client,
         stage.once * samples * passes.client * at_client,
       )
-  return RoundWork(**dict(zip(RoundWork._fields, table, strict=True)))
-
-
-def round_flops(subject: Subject) -> float:
-  """Counts the FLOPs of a round with all clients."""
-  work = whole_round(subject)
-  return float((work.client + work.once + work.server).sum())
-
-
-def of_metrics(subject: Subject, plan: RoundWork, metrics: Metrics) -> Cost:
-  """Returns the cost of a trained round; `plan` is that of `whole_round`."""
-  assert subject.fleet.hardware is not None  # of every run
-  return of_round(
-    plan,
-    subject.fleet.hardware,
-    np.asarray(metrics.bytes, np.float64),
-    np.asarray(metrics.steps, np.float64),
-    np.asarray(metrics.alone, np.float64),
-    relay=subject.method.topology == "relay",
-  )
+  hardware = subject.fleet.hardware
+  assert hardware is not None  # of every run
+  return RoundWork(*table, hardware=hardware, relay=method.topology == "relay")
 
 
 def on_end(end: End) -> Finding:
@@ -201,12 +178,9 @@ def _numbers(end: End) -> Iterator[Number]:
     accuracy = float(means.over_clients(scores.chosen.accuracy)[0])
     for metric, value in of_run(end, accuracy).items():
       yield Number(metric, value, label)
-    for metric, name in OF_CLIENTS.items():
-      values = end.totals[name].tolist()
-      for client, value in zip(
-        end.subject.task.client_names, values, strict=True
-      ):
-        yield Number(metric, value, label, client=client)
+    for n, client in enumerate(end.subject.task.client_names):
+      for metric, name in OF_CLIENTS.items():
+        yield Number(metric, float(end.totals[name][n]), label, client=client)
 
 
 def of_run(end: End, accuracy: float) -> dict[str, float | None]:

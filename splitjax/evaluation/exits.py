@@ -39,8 +39,7 @@ class Exits(NamedTuple):
   #: [N, M, 2, C] float32, the softmax of the client's exit and of the server;
   #: None unless a metric needs them
   probabilities: Array | np.ndarray | None = None
-  #: [N, M, 2] bool, whether the logits of client and server are finite; None:
-  #: they are
+  #: [N, M, 2] bool, whether the logits of client and server are finite
   finite: Array | np.ndarray | None = None
 
 
@@ -184,18 +183,12 @@ def most_confident_path(
 ) -> Array:
   """Computes the logits [B, C] of the most confident path for inputs x.
 
-  `clients` are those of each cohort, [N, ...], without padding.
+  It is that of argmax_n max_c softmax(logits_n)_c over the clients of all
+  cohorts, without padding. Hydra's code compares the logits themselves,
+  although those of different networks have no common scale.
   """
   paths = [method.paths(cohort, server, x) for cohort in clients]
-  return most_confident(jnp.concatenate(paths))
-
-
-def most_confident(logits: Array) -> Array:
-  """Selects the most confident of N answers, [N, B, C] float -> [B, C].
-
-  It is argmax_n max_c softmax(logits)_c. Hydra's code compares the logits
-  themselves, although those of different networks have no common scale.
-  """
+  logits = jnp.concatenate(paths)
   best = jax.nn.softmax(logits).max(axis=-1).argmax(axis=0)
   return jnp.take_along_axis(logits, best[None, :, None], axis=0)[0]
 
@@ -318,8 +311,6 @@ def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
 
   `numbers` has the client numbers [N] of each cohort. Padding is skipped.
   """
-  real = np.concatenate(
-    [np.arange(cohort.width) < cohort.size for cohort in cohorts]
-  )
-  rows = jnp.asarray(np.flatnonzero(real))
+  real = [np.arange(cohort.width) < cohort.size for cohort in cohorts]
+  rows = jnp.asarray(np.flatnonzero(np.concatenate(real)))
   return rows[jnp.argsort(jnp.concatenate(numbers)[rows])]

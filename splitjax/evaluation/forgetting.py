@@ -145,9 +145,7 @@ def queue(subject: Subject) -> QueueSpec:
     groups = subject.task.class_counts.argmax(axis=1)
   return QueueSpec(
     steps=steps,
-    label=subject.task.class_counts.argmax(axis=1)
-    if groups is None
-    else groups,
+    label=groups,
     turn=subject.config.order.batches,
     seed=subject.config.seed,
   )

@@ -62,19 +62,12 @@ def record(
   The method's own step runs, so messages have its precision, compression and
   noise. Every step starts from the state that the client has after the next
   download, before personalisation. Batches are drawn as in a round, but not
-  augmented. A server that knows the client's parameters can do it, too.
+  augmented; `seed` draws batches, noise and random layers. A server that knows
+  the client's parameters can do it, too.
 
-  Args:
-    trained: the method, from `splitjax.load`.
-    client: the client's number or name.
-    image: inputs [Z, ...] in the data's dtype, as in `Trained.predict`.
-    label: [Z] int, their labels.
-    epochs: how often each sample is sent.
-    seed: draws batches, noise and random layers.
-
-  Raises:
-    UserError: the inputs do not fit, there is no such client, or the method's
-      first stage has no steps of single clients.
+  Samples are inputs [Z, ...], as in `Trained.predict`, and labels [Z] int; each
+  is sent `epochs` times. Raises UserError if the method's first stage has no
+  steps of single clients.
 
   Example:
     >>> import splitjax
@@ -146,9 +139,7 @@ def match_graph(messages: Messages, labels: Mapping[int, int]) -> np.ndarray:
   Samples are nodes, a bit of 1 of "up/match" is an edge, and all samples of a
   component share one label. A sample that occurs again connects batches, so
   components grow. `labels` maps samples to labels that the server knows.
-
-  Returns:
-    [size] int, the labels; -1 for samples of components without a known label.
+  Returns [size] int, -1 for samples of components without a known label.
 
   Example:
     >>> import numpy as np
@@ -216,43 +207,37 @@ def reconstruction(
 ) -> np.ndarray:
   """Reconstructs images from features by a decoder trained on public images.
 
-  The server has run the client's step on public images, learns to undo it, and
-  applies what it has learnt to the client's features ("up/features").
-
-  Args:
-    messages: those of the client.
-    public: those that this client's step sends for the public images.
-    image: [Z, H, W, c] uint8, the public images, as `record` got them.
-    steps: steps of Adam on the mean squared error of BATCH public images.
-    seed: draws the decoder and its batches.
-
-  Returns:
-    [n, H, W, c] float in 0..1, the inputs of the samples `sample[0]`.
+  The server has run the client's step on the public images [Z, H, W, c] uint8,
+  which sent the messages `public`. It learns to undo it, in `steps` of Adam on
+  the mean squared error of BATCH images, and applies the decoder to the
+  client's features ("up/features"). Returns [n, H, W, c] float in 0..1, the
+  inputs of the samples `sample[0]`.
   """
   # Standardise features by the public ones that the decoder is trained on.
-  learnt = jnp.asarray(public.sent["up/features"], float)
-  axes = tuple(range(learnt.ndim - 1))
-  mean = learnt.mean(axis=axes)
-  std = learnt.std(axis=axes)
+  features = jnp.asarray(public.sent["up/features"], float)
+  axes = tuple(range(features.ndim - 1))
+  mean = features.mean(axis=axes)
+  std = features.std(axis=axes)
 
-  def standard(features):
-    return (features - mean) / jnp.where(std > 0, std, 1.0)
+  def standard(z):
+    return (z - mean) / jnp.where(std > 0, std, 1.0)
 
   # The decoder corrects the mean public image.
-  learnt = standard(learnt)
-  shown = jnp.asarray(image[public.sample[0]]) / 255.0
-  usual = shown.mean(axis=0)
-  init, decode = _decoder(learnt.shape[1:], usual.shape)
+  features = standard(features)
+  images = jnp.asarray(image[public.sample[0]]) / 255.0
+  mean_image = images.mean(axis=0)
+  init, decode = _decoder(features.shape[1:], mean_image.shape)
   init_key, batch_key = jax.random.split(jax.random.key(seed))
   rule = OPTIMIZERS["adam"](0.9)
 
   def error(params, rows):
-    return jnp.square(usual + decode(params, learnt[rows]) - shown[rows]).mean()
+    decoded = mean_image + decode(params, features[rows])
+    return jnp.square(decoded - images[rows]).mean()
 
   def step(t, carry):
     params, slots = carry
     key = jax.random.fold_in(batch_key, t)
-    rows = jax.random.randint(key, (BATCH,), 0, len(shown))
+    rows = jax.random.randint(key, (BATCH,), 0, len(images))
     move, slots = rule.update(jax.grad(error)(params, rows), slots, params)
     rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * t / steps))
     return jax.tree.map(lambda p, m: p - rate * m, params, move), slots
@@ -263,7 +248,7 @@ def reconstruction(
 
   params = train(init(init_key))
   z = standard(jnp.asarray(messages.sent["up/features"], float))
-  return np.clip(np.asarray(usual + decode(params, z)), 0.0, 1.0)
+  return np.clip(np.asarray(mean_image + decode(params, z)), 0.0, 1.0)
 
 
 def _decoder(

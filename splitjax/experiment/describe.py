@@ -204,10 +204,11 @@ def _flops(subject: Subject) -> dict[str, float] | None:
   which does the counting, or if it cannot count.
   """
   try:
-    flops = cost.round_flops(subject)
+    work = cost.whole_round(subject)
   except UserError:
     return None
   config = subject.task.config
+  flops = float((work.client + work.once + work.server).sum())
   of_round = flops * subject.fleet.participants / config.num_clients
   return {"round": of_round, "run": of_round * config.rounds}
 

@@ -87,7 +87,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
       start = time.monotonic()
       state, metrics = method.round(state)
       seconds = time.monotonic() - start
-      spent = work and cost.of_metrics(method.subject, work, metrics)
+      spent = work and cost.of_round(work, metrics)
       line = history.log_line(key, number, metrics, seconds, spent)
       record = noted(record, line, method.subject)
       judged = evaluate(method, state, record, line)

@@ -1,5 +1,7 @@
 """Modelled seconds and joules, by hand; the work that methods declare."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,39 +22,44 @@ PROFILES = Profiles(
 RATES = Rates(10.0, 5.0, 2.0, 100.0, 400.0)
 DEVICES = Devices(PROFILES, RATES)
 PLAN = evaluation.RoundWork(
-  np.array([4e9, 4e9, 8e9]),
-  np.array([1e10, 1e10, 2e10]),
-  np.array([4.0, 4.0, 8.0]),
-  np.array([4.0, 4.0, 8.0]),
-  np.array([1e9, 2e9, 8e9]),
+  client=np.array([4e9, 4e9, 8e9]),
+  server=np.array([1e10, 1e10, 2e10]),
+  steps=np.array([4.0, 4.0, 8.0]),
+  trips=np.array([4.0, 4.0, 8.0]),
+  alone=np.array([1e9, 2e9, 8e9]),
+  once=np.zeros(3),
+  hardware=DEVICES,
 )
-NONE = np.zeros(3)
+
+
+def cost(sent=(0, 0, 0), steps=(0, 0, 0), alone=(0, 0, 0), plan=PLAN):
+  """The cost of a round in which clients sent and did this."""
+  spent = types.SimpleNamespace(bytes=sent, steps=steps, alone=alone)
+  return evaluation.of_round(plan, spent)
 
 
 def test_a_round_by_hand():
   """Client 1 takes half of its steps, client 2 does not take part."""
-  sent, steps = np.array([3e6, 1e6, 0.0]), np.array([4.0, 2.0, 0.0])
-  got = evaluation.of_round(PLAN, DEVICES, sent, steps, NONE)
+  work = {"sent": (3e6, 1e6, 0), "steps": (4, 2, 0)}
+  got = cost(**work)
   # 4 / 2 + 24 / 8 + (4 + 1) 0.1; and 2 / 1 + 8 / 8 + (2 + 1) 0.05
   assert got.busy == pytest.approx([2 + 3 + 0.5, 2 + 1 + 0.15, 0])
   assert got.joules == pytest.approx([5 * 2 + 2 * 3, 5 * 2 + 2 * 1, 0])
   # The server: 10 + 5 GFLOP at 10 GFLOP/s.
   assert got.seconds == pytest.approx(5.5 + 1.5)
   assert got.server_joules == pytest.approx(150)
-  turns = evaluation.of_round(PLAN, DEVICES, sent, steps, NONE, relay=True)
+  turns = cost(**work, plan=PLAN._replace(relay=True))
   assert turns.seconds == pytest.approx(5.5 + 3.15 + 1.5)
   assert evaluation.grams(3.6e6, RATES) == 400
   # What is no step is done in whole, by those that take part.
   once = PLAN._replace(once=np.array([2e9, 3e9, 1e9]))
-  more = evaluation.of_round(once, DEVICES, sent, steps, NONE)
+  more = cost(**work, plan=once)
   assert more.busy - got.busy == pytest.approx([2 / 2, 3 / 1, 0])
 
 
 def test_steps_without_the_server():
   """Client 0 takes 1 of 4 steps alone, client 1 all of them."""
-  sent, steps = np.array([0.0, 0.0, 0.0]), np.array([4.0, 4.0, 0.0])
-  alone = np.array([1.0, 4.0, 0.0])
-  got = evaluation.of_round(PLAN, DEVICES, sent, steps, alone)
+  got = cost(steps=(4, 4, 0), alone=(1, 4, 0))
   # (3/4 * 4 + 1/4 * 1) / 2 + 3 * 0.1; and 2 / 1; and five seconds in vain
   # before each step alone, which take no energy.
   assert got.busy == pytest.approx([3.25 / 2 + 0.3 + 5, 2 + 20, 0])
@@ -61,7 +68,7 @@ def test_steps_without_the_server():
 
 
 def test_nobody_takes_part():
-  got = evaluation.of_round(PLAN, DEVICES, NONE, NONE, NONE)
+  got = cost()
   assert got.seconds == got.server_joules == got.busy.sum() == 0
 
 

@@ -1,6 +1,7 @@
 """Outputs of both exits against NumPy, in float64, by client and image."""
 
 import dataclasses
+import types
 from typing import ClassVar
 
 import jax
@@ -276,7 +277,10 @@ def test_every_sample_is_answered_by_the_most_confident_path():
   assert not evaluation.alike(picking.method, 1)
   # By softmax: the second has the largest logit, the first the largest margin.
   logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
-  assert evaluation.most_confident(logits).tolist() == [[4.0, 0.0]]
+  planted = types.SimpleNamespace(paths=lambda cohort, server, x: cohort)
+  parts = logits[:1], logits[1:]
+  best = evaluation.most_confident_path(planted, parts, None, None)
+  assert best.tolist() == [[4.0, 0.0]]
   best = np.asarray(apart.confidence).argmax(axis=0)
   assert len(set(best)) > 1
   for n in range(3):
