@@ -62,9 +62,7 @@ class RoundWork(NamedTuple):
   #: count in full even if the client takes fewer steps
   once: np.ndarray
   hardware: Devices  #: the clients' devices
-  relay: bool = (
-    False  #: whether a client's half is handed from client to client
-  )
+  relay: bool = False  #: whether clients hand their half on
 
 
 class Cost(NamedTuple):
@@ -153,7 +151,17 @@ def whole_round(subject: Subject) -> RoundWork:
       )
   hardware = subject.fleet.hardware
   assert hardware is not None  # of every run
-  return RoundWork(*table, hardware=hardware, relay=method.topology == "relay")
+  client, server, steps, trips, alone, once = table
+  return RoundWork(
+    client=client,
+    server=server,
+    steps=steps,
+    trips=trips,
+    alone=alone,
+    once=once,
+    hardware=hardware,
+    relay=method.topology == "relay",
+  )
 
 
 def on_end(end: End) -> Finding:
