@@ -21,6 +21,7 @@ clients are divided into chunks or devices.
 """
 
 import contextlib
+import functools
 import math
 import zlib
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,6 @@ Ledger = dict[str, Array]
 
 Heard = dict[str, list[Any]]
 """Message name -> all messages of this name, in the order of sending."""
-
 
 _LEDGER: ContextVar[tuple[Ledger, object] | None] = ContextVar(
   "ledger", default=None
@@ -148,8 +148,7 @@ def record(name: str, size: Array | float) -> None:
   sent[name] = sent.get(name, jnp.zeros(())) + size
 
 
-def _trace() -> object:
-  return get_opaque_trace_state(convention="flax")
+_trace = functools.partial(get_opaque_trace_state, convention="flax")
 
 
 def send_labels(real: Array) -> None:
@@ -203,15 +202,12 @@ class Wire:
   gradients: Channel = Channel()
 
 
-PLAIN = Channel()
-"""The channel of messages that have none in Wire: float32."""
-
 KINDS: dict[str, str] = {
   "up/features": "features",
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> the field of Wire that has its channel."""
+"""Message name -> the field of Wire that has its channel; others: float32."""
 
 FORM, NOISE = range(2)
 """Folded into a message's key, for draws of its form and its noise."""
@@ -221,18 +217,14 @@ def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
   """Sends a row per sample, [B, ...] float; returns them as they are received.
 
   `name` is a key of MESSAGES. Padding (`batch.real`) is not sent, and a channel
-  that draws random numbers needs `batch.key`.
+  that draws random numbers needs `batch.key`. Of n clients, stacked, rows are
+  [n, B, ...], and the ledger gets bytes [n].
   """
-  rows, price = carry(wire, name, rows, batch)
+  carry_rows = functools.partial(carry, wire, name)
+  if batch.real.ndim == 2:
+    carry_rows = jax.vmap(carry_rows)
+  rows, price = carry_rows(rows, batch)
   record(name, price)
-  return received(name, rows)
-
-
-def send_stacked(wire: Wire, name: str, rows: Array, batches: Batch) -> Array:
-  """Sends the rows [n, B, ...] of n clients; the ledger gets bytes [n]."""
-  stacked_carry = jax.vmap(lambda rows, batch: carry(wire, name, rows, batch))
-  rows, prices = stacked_carry(rows, batches)
-  record(name, prices)
   return received(name, rows)
 
 
@@ -263,13 +255,13 @@ def carry(
   a number beyond a form's range arrives as its largest number of the same sign.
   Forms that send only some numbers may drop a NaN.
   """
-  channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
+  channel = getattr(wire, KINDS[name]) if name in KINDS else Channel()
   key = None
   if channel.clip is not None and channel.noise is not None:
     key = _key(batch, name, NOISE)
   private = clipped(channel, rows, key)
   form = channel.form or "float32"
-  numbers = trees.size(rows) // len(rows)
+  numbers = rows.size // len(rows)
   count = sent_count(channel.share, numbers)
   price = jnp.asarray(batch.real.sum() * row_bytes(form, numbers, count), float)
   if form in DTYPES:

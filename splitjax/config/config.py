@@ -95,14 +95,11 @@ class OptimizerConfig(FieldGroup):
   momentum: Share = 0.9  #: beta_1 of Adam's relatives; 0: no buffer
   weight_decay: NotNegative = 0.0  #: coupled (L2), except in adamw
   #: key of SCHEDULES. constant; cosine: from lr to 0 after the last round;
-  #: exponential: lr decay^(round / every), at least `floor`; step: the same
-  #: once in `every` rounds; inverse: lr a / (a + round), a = `offset`.
+  #: exponential: lr decay^round, at least `floor`.
   schedule: str = key("SCHEDULES", "constant")
-  #: factor of exponential and step
+  #: factor of a round
   decay: Annotated[float, Bounds(above=0, below=1)] = 0.993
-  every: Count = 1  #: rounds in which they decay once
-  floor: NotNegative = 0.0  #: their smallest rate, of the clients' half
-  offset: Positive = 1.0  #: a of the schedule inverse, in rounds
+  floor: NotNegative = 0.0  #: the smallest rate, of the clients' half
   clip: Positive | None = None  #: largest norm of a half's gradient
 
 

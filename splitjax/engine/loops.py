@@ -78,7 +78,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   method = group.method
   order = group.visits.shard.service_order[:, group.common.round]
   queue, length = queue_of(order, crowd.taken)
-  first = jnp.int32(0)
+  zero = jnp.int32(0)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
   def serve(pair, who, t, holder):
@@ -92,7 +92,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
 
   def turn(q, turns):
     who, t = jnp.divmod(queue[q], order.shape[1])
-    row = first if relay else who  # a relay has a single half
+    row = zero if relay else who  # a relay has a single half
     context = trees.take(crowd.contexts, who)
     lent = method.lend(turns.server_half, context)
     pair = Pair(half=trees.take(turns.halves, row), copy=lent)
@@ -116,11 +116,11 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
     )
 
-  half, context = trees.take((crowd.halves, crowd.contexts), first)
+  half, context = trees.take((crowd.halves, crowd.contexts), zero)
   pair = Pair(half=half, copy=method.lend(crowd.server_half, context))
-  none = trees.zeros(jax.eval_shape(serve, pair, first, first, first)[1])
+  none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
   start = Turns(
-    halves=trees.window(crowd.halves, 0, 1 if relay else group.clients),
+    halves=trees.take(crowd.halves, slice(1 if relay else group.clients)),
     server_half=crowd.server_half,
     tally=trees.repeat(none, group.clients),
     failed=jnp.zeros(group.clients, bool),
@@ -142,8 +142,8 @@ def queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
   2], [1, -1]] makes the queue [0, 2, 1, 3], 3 turns: of clients 0, 1 and 0.
   """
   queued = taken & (order >= 0)
-  last = jnp.iinfo(order.dtype).max
-  queue = jnp.argsort(jnp.where(queued, order, last).ravel())
+  behind = jnp.iinfo(order.dtype).max
+  queue = jnp.argsort(jnp.where(queued, order, behind).ravel())
   return queue, queued.sum()
 
 

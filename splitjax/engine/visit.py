@@ -205,15 +205,24 @@ def parallel(group: Group) -> Trained:
     return together(visits)
   together = jax.jit(together, inline=True)  # traced once, for both uses
 
+  def rows_from(start, tree):
+    return jax.tree.map(
+      lambda x: jax.lax.dynamic_slice_in_dim(x, start, chunk), tree
+    )
+
   def next_chunk(carry, start):
     # The clients are carried, and overwritten chunk by chunk.
     clients, sums = carry
-    window = trees.window(visits._replace(client=clients), start, chunk)
-    (trained, counts), of_chunk = together(window)
-    clients = trees.put_window(clients, start, trained)
-    return (clients, trees.add(sums, of_chunk)), counts
+    of_chunk = rows_from(start, visits._replace(client=clients))
+    (trained, counts), chunk_sums = together(of_chunk)
+    clients = jax.tree.map(
+      lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, start, 0),
+      clients,
+      trained,
+    )
+    return (clients, trees.add(sums, chunk_sums)), counts
 
-  none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
+  none = jax.eval_shape(lambda: together(rows_from(0, visits))[1])
   carry = (visits.client, trees.zeros(none))
   starts = jnp.arange(0, group.clients, chunk, dtype=jnp.int32)
   (clients, sums), counts = jax.lax.scan(next_chunk, carry, starts)

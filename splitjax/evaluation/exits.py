@@ -91,7 +91,7 @@ def evaluate_clients(
   if method.pick and answer is None:
     # All clients share the answers: compute them once, then take samples.
     real = [
-      trees.window(stacked, 0, cohort.size)
+      trees.take(stacked, slice(cohort.size))
       for stacked, cohort in zip(clients, layout.cohorts, strict=True)
     ]
 

@@ -179,7 +179,7 @@ def assign_depths(
 def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
   """Drops the padding clients, which come last, from cohorts [N, ...]."""
   return tuple(
-    trees.window(tree, 0, len(cohort.ids))
+    trees.take(tree, slice(len(cohort.ids)))
     for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)
   )
 

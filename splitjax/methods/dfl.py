@@ -127,7 +127,7 @@ class DFL(Unaveraged):
     gets = (total > 0) & (rounds > self.warmup)
     sent = nets.select(real, self.sends)
     means = trees.where(gets, nets.combine(weights, sent), sent)
-    net = trees.put_window(client.net, 0, nets.join(means, real))
+    net = trees.put(client.net, slice(count), nets.join(means, real))
     memory = Clusters(cluster=cluster, rounds=rounds)
     return server._replace(memory=memory), (client._replace(net=net),)
 

@@ -2,8 +2,8 @@
 
 >>> import optax, splitjax
 >>> splitjax.OPTIMIZERS["lion"] = lambda momentum: optax.scale_by_lion(momentum)
->>> splitjax.SCHEDULES["linear"] = lambda s: optax.linear_schedule(
-...   1.0, 0.1, s.length
+>>> splitjax.SCHEDULES["linear"] = lambda optimizer: optax.linear_schedule(
+...   1.0, 0.1, optimizer.rounds
 ... )
 >>> c = splitjax.default()
 >>> c.optimizer.name = "lion"
@@ -48,31 +48,17 @@ DECOUPLED = {"adamw"}
 """Rules whose weight decay is not added to the gradient."""
 
 
-class Settings(NamedTuple):
-  """The numbers that a schedule is made of, as in `Optimizer`."""
-
-  length: float = 1  #: rounds from the end of warm-up to that of the run
-  decay: float = 0.993
-  every: int = 1
-  floor: float | Array = 0.0  #: the smallest factor, at most 1
-  offset: float = 1.0
+def _exponential(optimizer: "Optimizer") -> optax.Schedule:
+  floor = jnp.minimum(optimizer.floor / optimizer.lr, 1.0)
+  return optax.exponential_decay(1.0, 1, optimizer.decay, end_value=floor)
 
 
-def _exponential(s: Settings, staircase: bool = False) -> optax.Schedule:
-  floor = s.floor if s.decay < 1 else None  # to optax a ceiling if decay >= 1
-  return optax.exponential_decay(
-    1.0, s.every, s.decay, staircase=staircase, end_value=floor
-  )
-
-
-SCHEDULES: dict[str, Callable[[Settings], optax.Schedule]] = {
-  "constant": lambda s: lambda round: jnp.ones(jnp.shape(round)),
-  "cosine": lambda s: optax.cosine_decay_schedule(1.0, s.length),
+SCHEDULES: dict[str, Callable[["Optimizer"], optax.Schedule]] = {
+  "constant": lambda optimizer: lambda round: jnp.ones(jnp.shape(round)),
+  "cosine": lambda optimizer: optax.cosine_decay_schedule(1, optimizer.rounds),
   "exponential": _exponential,
-  "step": lambda s: _exponential(s, staircase=True),
-  "inverse": lambda s: lambda round: s.offset / (s.offset + round),
 }
-"""Name -> (Settings -> optax schedule), which maps a round to a factor on the
+"""Name -> (Optimizer -> optax schedule), which maps a round to a factor on the
 learning rate; within a round that is constant."""
 
 
@@ -91,16 +77,12 @@ class Optimizer:
   clip: Annotated[float | None, POSITIVE] = None
   name: str = "sgd"  #: key of OPTIMIZERS
   #: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds` R;
-  #: "exponential", max(lr decay^(round / every), floor) (Hydra, MergeSFL);
-  #: "step", the same with round / every rounded down; "inverse", eta_0 / (a +
-  #: round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1)
+  #: "exponential", max(lr decay^round, floor) (Hydra, MergeSFL)
   schedule: str = "constant"
   rounds: Annotated[int, COUNT] = 1
   decay: Annotated[float, Bounds(above=0, below=1), STATIC] = 0.993
-  every: Annotated[int, COUNT] = 1
   #: the smallest learning rate, at most lr; server_lr / lr of it at the server
   floor: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
-  offset: Annotated[float, POSITIVE, STATIC] = 1.0
 
   def __post_init__(self) -> None:
     for field, registry in (("name", OPTIMIZERS), ("schedule", SCHEDULES)):
@@ -110,14 +92,7 @@ class Optimizer:
 
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""
-    settings = Settings(
-      length=self.rounds,
-      decay=self.decay,
-      every=self.every,
-      floor=jnp.minimum(self.floor / self.lr, 1.0),
-      offset=self.offset,
-    )
-    factor = SCHEDULES[self.schedule](settings)(round)
+    factor = SCHEDULES[self.schedule](self)(round)
     server_lr = None if self.server_lr is None else self.server_lr * factor
     rates: Any = {"lr": self.lr * factor, "server_lr": server_lr}
     return dataclasses.replace(self, **rates)

@@ -228,14 +228,14 @@ class MergeSFL(SplitFed):
     fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
     z = trees.where(fine, z, jnp.zeros_like(z))
     sent = batch._replace(real=fine)
-    z = wire.send_stacked(self.wire, "up/features", z, sent)
+    z = self.cross("up/features", z, sent)
     wire.send_labels(fine)
 
     # Server: one pass on the merged features; the mean is over all samples.
     back = self.merged_back(copy.net, z, sent)
     share = fine.astype(back.output.dtype) / jnp.maximum(fine.sum(), 1)
     theta, dz = back.pull(share)
-    dz = wire.send_stacked(self.wire, "down/feature_gradient", dz, sent)
+    dz = self.cross("down/feature_gradient", dz, sent)
 
     # Clients: the gradient, scaled to that of each client's own mean loss.
     factor = fine.sum() / jnp.maximum(fine.sum(axis=1), 1)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
-from splitjax import target, trees
+from splitjax import target
 from splitjax.models import network
 from splitjax.models.network import Backbone, Block, draw_block
 from splitjax.types import Net, Tree, UserError
@@ -29,7 +29,10 @@ def shapes(backbone: Backbone) -> Net:
 def parameters(backbone: Backbone) -> dict[str, int]:
   """Counts the parameters, without statistics, of each block, exit and head."""
   full = shapes(backbone)
-  return {name: trees.size(tree) for name, tree in full.params.items()}
+  return {
+    name: sum(leaf.size for leaf in jax.tree.leaves(tree))
+    for name, tree in full.params.items()
+  }
 
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:

@@ -307,7 +307,7 @@ def test_clients_side_by_side_send_what_each_sends_alone(channel):
 
   def together(x, batches):
     with wire.ledger() as sent:
-      got = wire.send_stacked(Wire(features=channel), FEATURES, x, batches)
+      got = wire.send(Wire(features=channel), FEATURES, x, batches)
       wire.send_labels(batches.real)
     return got, sent
 
