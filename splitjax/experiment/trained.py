@@ -51,8 +51,10 @@ class Trained(NamedTuple):
   [N, ...]; `thresholds` maps test sets (a rho as text) to each client's
   threshold by the config's rule, nats. A checkpoint has neither.
 
-  Clients are given by number, or by name where the data name them; one that is
-  unknown is a UserError.
+  A client n is a number, a name where the data name clients, or a `NewClient`;
+  one that is unknown is a UserError. Inputs are [B, ...], images uint8
+  [B, H, W, c]; other widths and byte orders of numbers are cast as those of
+  training samples were, and what does not fit is a UserError.
 
   Example:
     >>> import splitjax
@@ -68,63 +70,103 @@ class Trained(NamedTuple):
   personal: tuple[Net, ...]
   thresholds: dict[str, list[float]] | None
 
-  def number(self, client: int | str) -> int:
-    """Returns the number of a client."""
-    names = self.network.names
-    count = self.network.fleet.num_clients
-    if isinstance(client, str) and client in names:
-      return names.index(client)
-    if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
-      return int(client)
-    similar = shown(str(client), names)
-    raise UserError(
-      f"client {client!r}: the run has {count} clients; give a number in"
-      f" 0..{count - 1}"
-      + (f", or a name, such as {similar}" if similar else "")
-    )
-
   def client(self, n: int | str | NewClient) -> Net:
     """Returns the network that answers for client n, personalised if it was."""
-    if isinstance(n, NewClient):
-      return n.net
-    if self.personal:
-      return self._of_client(self.number(n), self.personal)
-    return self.method.model(self.kept(n), self.state.server)
-
-  def kept(self, n: int | str) -> Client:
-    """Returns what client n keeps between rounds."""
-    return self._of_client(self.number(n), self.state.clients)
+    return self._pair(n).net
 
   def server(self, n: int | str | NewClient) -> Net:
     """Returns the server's part for client n."""
-    if isinstance(n, NewClient):
-      return n.rest
-    return self.method.part_two(self.kept(n), self.state.server)
+    return self._pair(n).rest
+
+  def predict(
+    self, n: int | str | NewClient, image: np.ndarray, threshold: float | None
+  ) -> tuple[Array, Array]:
+    """Classifies inputs as client n does.
+
+    With two exits, the client's exit answers if it is confident; otherwise the
+    server answers. If the method has `Method.pick`, the paths of all clients
+    classify each input, and the most confident path answers.
+
+    Args:
+      n: the client.
+      image: inputs [B, ...].
+      threshold: e_n, nats: the exit answers iff its entropy is below it.
+        Ignored for methods without two exits.
+
+    Returns:
+      class [B] int32 and offloaded [B] bool.
+    """
+    image = self._fitting(image)
+    two_exits = len(self.method.answers) > 1
+    value = np.asarray(threshold)  # of None it is an object
+    if two_exits and (value.dtype.kind not in "iuf" or np.isnan(value).any()):
+      raise UserError(
+        f"threshold={threshold!r}: give a number, nats, as in"
+        f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
+        " test samples have None there"
+      )
+    limit = jnp.asarray(threshold if two_exits else 0.0)
+    return self._predictor(n)(jnp.asarray(image), limit)
+
+  def export(self, n: int | str | NewClient, path: str | Path) -> Path:
+    """Writes `predict` of client n as a program that needs jax alone.
+
+    The file, which is replaced if it exists, is an artifact of jax.export with
+    the parameters inside. Its program maps inputs and a threshold, float32 [],
+    to what `predict` returns, for any B, on CPU, CUDA and TPU.
+
+    Example:
+      >>> import jax.export
+      >>> import numpy as np
+      >>> import splitjax
+      >>> trained = splitjax.load("runs/first", "splitgp")
+      >>> path = trained.export(0, "runs/client0.bin")
+      >>> program = jax.export.deserialize(path.read_bytes())
+      >>> image = splitjax.build(trained.config).data.test_image[:3]
+      >>> label, offloaded = program.call(image, np.float32(0.4))
+      >>> label.shape
+      (3,)
+    """
+    shape = ", ".join(map(str, self.network.backbone.shape))
+    dtype = jnp.dtype(self.network.dtype)
+    # Each batch size is compiled when the program first meets it.
+    sizes = jax.export.symbolic_shape(f"b, {shape}")
+    program = jax.jit(self._predictor(n))
+    lower = jax.export.export(program, platforms=("cpu", "cuda", "tpu"))
+    artifact = lower(
+      jax.ShapeDtypeStruct(sizes, dtype), jax.ShapeDtypeStruct((), "float32")
+    )
+    path = files.expanded(path)
+    path.write_bytes(artifact.serialize())
+    return path
+
+  def embeddings(self, n: int | str | NewClient, image: np.ndarray) -> Array:
+    """Returns the input z_S of the server's head at client n, [B, D] float32.
+
+    Raises UserError if clients hold the whole network: there is no server.
+    """
+    if self.method.uncut:
+      raise UserError(
+        "embeddings are the server's, and clients of this method have the"
+        " whole network: load a method that cuts it, such as splitgp"
+      )
+    x = self._standardised(jnp.asarray(self._fitting(image)))
+    return embedding(self.network.backbone, *self._pair(n), x)
 
   def new_client(
-    self,
-    image: np.ndarray,
-    label: np.ndarray,
-    *,
-    depth: int | None = None,
-    adapt: bool | None = None,
+    self, image: np.ndarray, label: np.ndarray, *, depth: int | None = None
   ) -> NewClient:
     """Makes a client that took no part in the training, from its own data.
 
     It begins as all clients did, but with the common parameters as they are
-    after the training, and may then personalise on its data by the method's own
-    rule. With HARMONY it adapts, with FedAvg it takes the mean; so it does with
-    SplitGP, because it has nothing of its own to keep. What clients do not
-    share, such as FedPer's head, is still random until the client adapts.
+    after the training. If a row of results is personalised, it personalises on
+    its data by the method's rule: with HARMONY it adapts, with FedAvg it takes
+    the mean. What clients do not share, such as FedPer's head, is random.
 
     Args:
-      image: inputs [Z, ...] in the data's dtype, as in `predict`.
+      image: its inputs [Z, ...].
       label: [Z] int, their labels.
       depth: its cut, one of the clients'; None: the shallowest.
-      adapt: whether it personalises; None: if a row of results does.
-
-    Returns:
-      A client for `predict`, `export` and `embeddings`, in the place of n.
 
     Raises:
       UserError: inputs or depth do not fit, or clients have nothing in common.
@@ -142,51 +184,62 @@ class Trained(NamedTuple):
     """
     image = self._fitting(image)
     method = self.method
-    server = self.state.server
-    classes = self.network.backbone.classes
-    if len(label) != len(image) or not np.isin(label, range(classes)).all():
-      raise UserError(f"label: give {len(image)} numbers below {classes}")
+    state = self.state
+    backbone = self.network.backbone
+    classes = range(backbone.classes)
+    if len(label) != len(image) or not np.isin(label, classes).all():
+      raise UserError(f"label: give {len(image)} numbers below {len(classes)}")
     depths = [cohort.depth for cohort in self._fleet.cohorts]
     depth = depths[0] if depth is None else depth
     if depth not in depths:
       raise UserError(f"depth={depth}: the clients' depths are {depths}")
-    client = self._beginner(depth)
-    net = method.model(client, server)
-    if adapt is None:
-      adapt = any(row.personal for row in method.rows)
-    if adapt:
-      number = self.network.fleet.num_clients
-      samples = self.samples(number, image, label)
-      key = tuning_key(self.state.key, self.state.round)
-      key = jax.random.fold_in(key, number)
-      net = method.personalise(client, server, samples, key)
-    return NewClient(net=net, rest=method.part_two(client, server))
 
-  def _beginner(self, depth: int) -> Client:
-    """Makes a client that begins now: with what is common, as it is now."""
-    method = self.method
-    backbone = self.network.backbone
-    common = self.state.server.common
     # What clients do not share begins as it did before the first round, but
     # random even in a pretrained network, whose file only training reads.
     key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
     full = jax.jit(functools.partial(init, backbone))(key)
     part = prefix(backbone, full, depth, with_exit=method.exits)
-    shared = [name for name in part.params if name in common.params]
-    joined = nets.join(select(common, shared), part)
-    net = Net(
-      params=part.params | joined.params, stats=part.stats | joined.stats
-    )
-    client = method.first_client(net, self.network.fleet.num_clients)
-    snapshot = jax.tree.leaves(client.net)
-    all_leaves = jax.tree.leaves(part)
-    alone = len(snapshot) == len(all_leaves) and not jax.tree.leaves(common)
-    if method.pick or alone:
+    common = state.server.common
+    if method.pick or not jax.tree.leaves(common):
       raise UserError(
         f"{type(method).__name__} has no network in common that a new client"
         " could begin with and answer by: predict as a client of the run"
       )
-    return client
+    shared = [name for name in part.params if name in common.params]
+    joined = nets.join(select(common, shared), part)
+    first = Net(
+      params=part.params | joined.params, stats=part.stats | joined.stats
+    )
+    number = self.network.fleet.num_clients
+    client = method.first_client(first, number)
+    net = method.model(client, state.server)
+    if any(row.personal for row in method.rows):
+      samples = self.samples(number, image, label)
+      key = tuning_key(state.key, state.round)
+      key = jax.random.fold_in(key, number)
+      net = method.personalise(client, state.server, samples, key)
+    return NewClient(net=net, rest=method.part_two(client, state.server))
+
+  # Of single clients.
+
+  def number(self, client: int | str) -> int:
+    """Returns the number of a client."""
+    names = self.network.names
+    count = self.network.fleet.num_clients
+    if isinstance(client, str) and client in names:
+      return names.index(client)
+    if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
+      return int(client)
+    similar = shown(str(client), names)
+    raise UserError(
+      f"client {client!r}: the run has {count} clients; give a number in"
+      f" 0..{count - 1}"
+      + (f", or a name, such as {similar}" if similar else "")
+    )
+
+  def kept(self, n: int | str) -> Client:
+    """Returns what client n keeps between rounds."""
+    return self._of_client(self.number(n), self.state.clients)
 
   def samples(
     self, number: int, image: np.ndarray, label: np.ndarray, epochs: int = 1
@@ -214,101 +267,22 @@ class Trained(NamedTuple):
     )
     return Samples(shard, plan)
 
-  def predict(
-    self,
-    n: int | str | NewClient,
-    image: np.ndarray,
-    threshold: float | None,
-  ) -> tuple[Array, Array]:
-    """Classifies inputs as client n does.
-
-    With two exits, the client's exit answers if it is confident; otherwise the
-    server answers. If the method has `Method.pick`, the paths of all clients
-    classify each input, and the most confident path answers.
-
-    Args:
-      n: the client.
-      image: inputs [B, ...], images as uint8 [B, H, W, c]; other widths and
-        byte orders of numbers are cast as those of training samples were.
-      threshold: e_n, nats: the exit answers iff its entropy is below it.
-        Ignored for methods without two exits.
-
-    Returns:
-      class [B] int32 and offloaded [B] bool.
-
-    Raises:
-      UserError: the inputs have another dtype or shape, or the threshold is no
-        number.
-    """
-    image = self._fitting(image)
-    answers = self.method.answers
-    chosen = np.asarray(threshold)  # of None it is an object
-    number = chosen.dtype.kind in "iuf" and not np.isnan(chosen).any()
-    if len(answers) > 1 and not number:
-      raise UserError(
-        f"threshold={threshold!r}: give a number, nats, as in"
-        f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
-        " test samples have None there"
-      )
-    limit = jnp.asarray(threshold if len(answers) > 1 else 0.0)
-    return self._predictor(n)(jnp.asarray(image), limit)
-
-  def export(self, n: int | str | NewClient, path: str | Path) -> Path:
-    """Writes `predict` of client n as a program that needs jax alone.
-
-    The file is an artifact of jax.export with the parameters inside. Its
-    program maps inputs [B, ...], as `predict` takes them, and a threshold,
-    float32 [], to what `predict` returns, for any B, on CPU, CUDA and TPU.
-
-    An existing file is replaced.
-
-    Example:
-      >>> import jax.export
-      >>> import numpy as np
-      >>> import splitjax
-      >>> trained = splitjax.load("runs/first", "splitgp")
-      >>> path = trained.export(0, "runs/client0.bin")
-      >>> program = jax.export.deserialize(path.read_bytes())
-      >>> image = splitjax.build(trained.config).data.test_image[:3]
-      >>> label, offloaded = program.call(image, np.float32(0.4))
-      >>> label.shape
-      (3,)
-    """
-    shape = self.network.backbone.shape
-    dtype = jnp.dtype(self.network.dtype)
-    # Each batch size is compiled when the program first meets it.
-    sizes = jax.export.symbolic_shape(f"b, {', '.join(map(str, shape))}")
-    lower = jax.export.export(
-      jax.jit(self._predictor(n)), platforms=("cpu", "cuda", "tpu")
-    )
-    artifact = lower(
-      jax.ShapeDtypeStruct(sizes, dtype), jax.ShapeDtypeStruct((), "float32")
-    )
-    path = files.expanded(path)
-    path.write_bytes(artifact.serialize())
-    return path
-
-  def embeddings(self, n: int | str | NewClient, image: np.ndarray) -> Array:
-    """Returns the input z_S of the server's head for inputs at client n.
-
-    Inputs are as in `predict`, the result is [B, D] float32. Raises UserError
-    if clients hold the whole network, so that there is no server.
-    """
-    if self.method.uncut:
-      raise UserError(
-        "embeddings are the server's, and clients of this method have the"
-        " whole network: load a method that cuts it, such as splitgp"
-      )
-    image = self._fitting(image)
-    x = self._standardised(jnp.asarray(image))
-    net = self.client(n)
-    server_part = self.server(n)
-    return embedding(self.network.backbone, net, server_part, x)
-
   @property
   def _fleet(self) -> Fleet:
     """The clients, in the method's cohorts."""
     return own_fleet(self.method, self.network)
+
+  def _pair(self, n: int | str | NewClient) -> NewClient:
+    """Returns the networks that answer for client n."""
+    if isinstance(n, NewClient):
+      return n
+    client = self.kept(n)
+    server = self.state.server
+    if self.personal:
+      net = self._of_client(self.number(n), self.personal)
+    else:
+      net = self.method.model(client, server)
+    return NewClient(net=net, rest=self.method.part_two(client, server))
 
   def _of_client(self, number: int, cohorts: tuple[Any, ...]) -> Any:
     """Takes a client's entry from cohorts [N, ...]."""
@@ -323,8 +297,7 @@ class Trained(NamedTuple):
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
     method = self.method
     answers = self.method.answers
-    net = self.client(n)
-    server_part = self.server(n)
+    net, rest = self._pair(n)
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
@@ -335,15 +308,17 @@ class Trained(NamedTuple):
         )
         logits = Logits(path, path)
       else:
-        logits = method.predict(net, server_part, x)
+        logits = method.predict(net, rest, x)
       both = exits.to_exits(logits)
-      away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
+      if len(answers) == 1:
+        away = jnp.full(both.client.shape, answers == ("server",))
+      else:
+        away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
       return jnp.where(away, both.server, both.client), away
 
     return predictor
 
   def _fitting(self, image: np.ndarray) -> np.ndarray:
-    """Casts inputs to the training samples' dtype, see `predict`."""
     net = self.network.backbone
     return fitting(image, net.shape, self.network.dtype, net.vocabulary)
 
@@ -366,9 +341,6 @@ def load(
       without thresholds; None loads the finished method.
     config: a config file of your own, which is executed to register its
       methods, networks and partitions; not needed if they are registered.
-
-  Returns:
-    The method with its state; `Trained.client(n)` is a client's network.
 
   Raises:
     UserError: the run or the checkpoint does not exist, the method is not
