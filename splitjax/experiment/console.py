@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import platform
+import re
 import signal
 import sys
 import threading
@@ -42,74 +43,14 @@ def never() -> None:
   """Never requests a stop: the Stop of a run that ignores signals."""
 
 
-def say(text: str, *, to_stderr: bool = False) -> None:
-  """Prints a line in the first process, above a bar if there is one.
-
-  stdout is for the results of a command and for lines that report progress.
-  """
-  if _is_first():
-    print_anywhere()  # a run from Python has not called it
-    file = sys.stderr if to_stderr else sys.stdout
-    tqdm.write(text, file=file)
-    file.flush()
-
-
-def _is_first() -> bool:
-  # This imports jax, for which no mistake should wait.
+def requested(stop: Stop) -> str | None:
+  """Returns who asked process 0 to stop; None if nobody did."""
   from splitjax.experiment import machine
 
-  return machine.is_first_process()
-
-
-class Progress:
-  """The progress of one training over its rounds.
-
-  A terminal shows a bar; elsewhere each evaluation prints a line.
-  """
-
-  def __init__(self, label: str, rounds: int, progress: int = 0):
-    """Starts the display after `progress` finished rounds."""
-    self._label = label
-    self._rounds = rounds
-    self._done = progress
-    self._lines = not sys.stderr.isatty()
-    self._begun = time.monotonic()
-    self._accuracy: dict[str, dict[str, float]] = {}
-    self._bar = tqdm(
-      total=rounds,
-      initial=progress,
-      desc=label,
-      unit="round",
-      dynamic_ncols=True,
-      disable=self._lines or not _is_first(),
-    )
-
-  def round(self, number: int, line: Mapping[str, Any]) -> None:
-    """Shows a round's losses and the last accuracies, from its log line."""
-    self._accuracy = line.get("accuracy") or self._accuracy
-    losses = [
-      f"{name} {math.nan if value is None else value:.3f}"
-      for name, value in line["loss"].items()
-    ]
-    text = f"loss: {' '.join(losses)}"
-    for row, accuracy in self._accuracy.items():
-      sets = list(accuracy)
-      ends = dict.fromkeys([sets[0], sets[-1]])
-      shown = [f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends]
-      text += f"  {row}: {', '.join(shown)} %"
-    self._bar.set_postfix_str(text, refresh=False)
-    self._bar.update()
-    if line.get("accuracy") and self._lines:
-      rate = (number - self._done) / (time.monotonic() - self._begun)
-      say(
-        f"{self._label}: round {number}/{self._rounds}"
-        f"  {rate:.2f} rounds/s  {(self._rounds - number) / rate:.0f} s left"
-        f"  {text}"
-      )
-
-  def close(self) -> None:
-    """Closes the bar."""
-    self._bar.close()
+  answer = stop()
+  if not machine.of_first(bool(answer)):
+    return None
+  return answer if isinstance(answer, str) else "the caller"
 
 
 @contextlib.contextmanager
@@ -146,14 +87,71 @@ def listening() -> Iterator[Stop]:
         signal.signal(number, handler)
 
 
-def requested(stop: Stop) -> str | None:
-  """Returns who asked process 0 to stop; None if nobody did."""
+def say(text: str, *, to_stderr: bool = False) -> None:
+  """Prints a line in the first process, above a bar if there is one.
+
+  stdout is for the results of a command and for lines that report progress.
+  """
+  if _is_first():
+    print_anywhere()  # a run from Python has not called it
+    file = sys.stderr if to_stderr else sys.stdout
+    tqdm.write(text, file=file)
+    file.flush()
+
+
+def _is_first() -> bool:
+  # This imports jax, for which no mistake should wait.
   from splitjax.experiment import machine
 
-  answer = stop()
-  if not machine.of_first(bool(answer)):
-    return None
-  return answer if isinstance(answer, str) else "the caller"
+  return machine.is_first_process()
+
+
+class Progress:
+  """The progress of one training over its rounds.
+
+  A terminal shows a bar; elsewhere each evaluation prints a line.
+  """
+
+  def __init__(self, label: str, rounds: int, done: int = 0):
+    """Starts the display after `done` finished rounds."""
+    self._label = label
+    self._rounds = rounds
+    self._done = done
+    self._begun = time.monotonic()
+    self._accuracy: Mapping[str, Mapping[str, float]] = {}
+    self._bar = tqdm(
+      total=rounds,
+      initial=done,
+      desc=label,
+      unit="round",
+      dynamic_ncols=True,
+      disable=not (sys.stderr.isatty() and _is_first()),
+    )
+
+  def round(self, number: int, line: Mapping[str, Any]) -> None:
+    """Shows a round's losses and the last accuracies, from its log line."""
+    self._accuracy = line.get("accuracy") or self._accuracy
+    text = "loss:"
+    for name, loss in line["loss"].items():
+      text += f" {name} {math.nan if loss is None else loss:.3f}"
+    for row, accuracy in self._accuracy.items():
+      sets = list(accuracy)
+      ends = dict.fromkeys([sets[0], sets[-1]])
+      shown = [f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends]
+      text += f"  {row}: {', '.join(shown)} %"
+    self._bar.set_postfix_str(text, refresh=False)
+    self._bar.update()
+    if line.get("accuracy") and not sys.stderr.isatty():
+      rate = (number - self._done) / (time.monotonic() - self._begun)
+      say(
+        f"{self._label}: round {number}/{self._rounds}"
+        f"  {rate:.2f} rounds/s  {(self._rounds - number) / rate:.0f} s left"
+        f"  {text}"
+      )
+
+  def close(self) -> None:
+    """Closes the bar."""
+    self._bar.close()
 
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -166,21 +164,15 @@ def hardware() -> str:
 
   from splitjax import target
 
+  name = platform.processor()
+  with contextlib.suppress(OSError):
+    text = CPUINFO.read_text(encoding="utf-8")
+    if match := re.search(r"^model name\s*: (.*)$", text, re.M):
+      name = match[1]
   aim = target.current()
-  name = processor()
   return (
     f"{len(aim.devices)} {aim.kind} device(s) ({aim.platform}),"
     f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
     f" {platform.machine()}, Python {platform.python_version()},"
     f" jax {jax.__version__}"
   )
-
-
-def processor() -> str:
-  """Returns the processor's name; "" where the platform does not tell it."""
-  with contextlib.suppress(OSError):
-    for line in CPUINFO.read_text(encoding="utf-8").splitlines():
-      field, _, value = line.partition(":")
-      if field.strip() == "model name":
-        return value.strip()
-  return platform.processor()

@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config, significant
 from splitjax.config.tree import assign
-from splitjax.evaluation import measurements
 from splitjax.experiment import (
   history,
   reporting,
@@ -27,10 +24,10 @@ from splitjax.experiment.console import say
 from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.task import Task, build, end_of, make_subject
-from splitjax.experiment.train import about_end, judge, placed
+from splitjax.experiment.train import finish, judge, placed
 from splitjax.experiment.workdirs import About
 from splitjax.files import Json
-from splitjax.reports import numbers, tensorboard
+from splitjax.reports import tensorboard
 from splitjax.reports.results import Results
 from splitjax.types import UserError
 
@@ -210,17 +207,12 @@ def _evaluate_method(
       if field not in EXTRAS
     ),
   )
-  finding, arrays = measurements.measure(end)
-  stored = numbers.read(method_dir)
-  table = numbers.frame(finding.numbers, config.seed)
-  table = pd.concat([table, stored[stored.metric == "seconds"]])
   settings = config.to_dict()
-  evaluated = dataclasses.replace(
-    about_end(method, end, finding.notes),
-    rounds=about.rounds,
-    notes=about.notes,
-    hardware=about.hardware,
-    evaluated={field: settings[field] for field in ("eval", "privacy")},
-  )
-  into = workdirs.folder(workdir / name, key)
-  workdirs.write_results(into, evaluated, table, arrays)
+  trained_by = {
+    "rounds": about.rounds,
+    "notes": about.notes,
+    "hardware": about.hardware,
+    "seconds": about.seconds,
+    "evaluated": {field: settings[field] for field in ("eval", "privacy")},
+  }
+  finish(end, workdirs.folder(workdir / name, key), trained_by)

@@ -17,13 +17,12 @@ from splitjax.config.sweep import Cell, check_seeds
 from splitjax.experiment import (
   machine,
   reporting,
-  storage,
   summary,
   workdirs,
 )
 from splitjax.experiment.console import Stop, never, say
 from splitjax.experiment.task import Task, build
-from splitjax.experiment.train import trackers_of, train
+from splitjax.experiment.train import train
 from splitjax.files import Damaged, Json
 from splitjax.reports.results import NONE, Results
 from splitjax.types import UserError, naming
@@ -83,9 +82,6 @@ def _run(
         summary.pictures(task, workdir)
     for key in config.methods:
       if _is_finished(workdir, key, config.rounds):
-        log = storage.Log(workdirs.folder(workdir, key))
-        for tracker in trackers_of(task, key, workdir, log, only_new=True):
-          tracker.close()
         say(f"{key}: finished before, not trained again")
       else:
         train(task, key, workdir, stop)

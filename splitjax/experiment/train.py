@@ -9,8 +9,10 @@ import dataclasses
 import importlib.metadata
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from splitjax import files, target
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
-from splitjax.evaluation.subject import End, Line, Subject
+from splitjax.evaluation.subject import Arrays, End, Line, Subject
 from splitjax.experiment import (
   console,
   history,
@@ -37,7 +39,6 @@ from splitjax.experiment.task import Task, end_of, make_subject
 from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers, tensorboard
-from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Net, Number, Row, State, UserError
 
 
@@ -76,7 +77,8 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(method_dir, config.checkpoint)
     progress = Progress(method.subject.label, rounds, trained)
-    log.trackers = trackers_of(task, key, workdir, log)
+    if config.tensorboard and machine.is_first_process():
+      log.trackers = [tensorboard.EventFile(workdir, key, log)]
     for close in (checkpoints.close, progress.close, log.close):
       stack.callback(close)
 
@@ -112,7 +114,15 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   machine.wait_for_all("logged")  # process 0 has written all lines
   past = history.read_history(log, config, method.subject.method.rows)
   end = end_of(method.subject, judged, state, personal, *past)
-  finish(method, method_dir, record, end)
+  trained_by = {
+    "rounds": rounds,
+    "notes": [*notes_on(method.subject, end, record)],
+    "hardware": console.hardware(),
+    "seconds": record.seconds,
+  }
+  finish(end, method_dir, trained_by, {"exits.npz": exits(task, end)})
+  times = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
+  say(f"{method.subject.label}: {rounds} rounds done ({times})")
 
 
 # Begin, or go on.
@@ -178,21 +188,6 @@ def conditions_of(subject: Subject) -> dict[str, str]:
     "devices (number)": str(subject.fleet.devices),
     "devices (chunks)": str([cohort.chunk for cohort in subject.fleet.cohorts]),
   }
-
-
-def trackers_of(
-  task: Task, key: str, workdir: Path, log: Log, *, only_new: bool = False
-) -> list[EventFile]:
-  """Opens the event file for TensorBoard, if it is wanted.
-
-  It gets the rounds of the log first if the method has none yet. With
-  `only_new`, nothing is opened if it has one.
-  """
-  if not task.config.tensorboard or not machine.is_first_process():
-    return []
-  if only_new and tensorboard.is_there(workdir, key):
-    return []
-  return [tensorboard.EventFile(workdir, key, log)]
 
 
 # A round.
@@ -304,46 +299,36 @@ PARTS = (
 
 
 def finish(
-  method: Programs, method_dir: Path, record: Record, end: End
+  end: End,
+  method_dir: Path,
+  trained: Mapping[str, Any],
+  arrays: Mapping[str, Arrays] = MappingProxyType({}),
 ) -> None:
-  """Measures a trained method and writes its numbers."""
-  subject = method.subject
-  config = method.task.config
-  finding, arrays = measurements.measure(end)
-  lines = list(finding.numbers)
-  for row in subject.labels:
-    for activity, seconds in record.seconds.items():
-      lines.append(Number("seconds", seconds, row, part=activity))
-  about = dataclasses.replace(
-    about_end(subject, end, finding.notes),
-    rounds=config.rounds,
-    notes=[*notes_on(subject, end, record)],
-    hardware=console.hardware(),
-  )
-  if machine.is_first_process():
-    table = numbers.frame(lines, config.seed)
-    arrays["exits.npz"] = exits(method.task, end)
-    workdirs.write_results(method_dir, about, table, arrays)
-  spent = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
-  say(f"{subject.label}: {record.round} rounds done ({spent})")
+  """Measures a trained method and writes its numbers.
 
-
-def about_end(subject: Subject, end: End, notes: Sequence[str]) -> About:
-  """Returns what an evaluation decides of about.json.
-
-  `notes` are those of the measurements.
+  `trained` has fields of About that tell of the training, `arrays` what is
+  stored beside what was measured.
   """
-  task = subject.task
+  subject = end.subject
+  finding, measured = measurements.measure(end)
   at_end = end.scores[-1]
-  name = task.config.methods[subject.key].name
   limits = None
   if at_end.swept is not None:
     limits = dict(zip(at_end.sets.names, at_end.chosen.threshold, strict=True))
-  return About(
+  name = subject.config.methods[subject.key].name
+  about = About(
     methods={row.label: name for row in end.scores},
-    tests=[*summary.notes(task), *notes],
+    tests=[*summary.notes(subject.task), *finding.notes],
     thresholds=files.plain(limits),
+    **trained,
   )
+  lines = list(finding.numbers)
+  for row in subject.labels:
+    for activity, seconds in about.seconds.items():
+      lines.append(Number("seconds", seconds, row, part=activity))
+  if machine.is_first_process():
+    table = numbers.frame(lines, subject.config.seed)
+    workdirs.write_results(method_dir, about, table, {**measured, **arrays})
 
 
 def notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:

@@ -33,6 +33,7 @@ import pandas as pd
 
 from splitjax import files
 from splitjax.config.config import Config, OptimizerConfig, significant
+from splitjax.config.tree import flat
 from splitjax.experiment import machine
 from splitjax.experiment.console import say
 from splitjax.experiment.network import make_optimizer
@@ -260,16 +261,18 @@ def difference(stored: Json, current: Json) -> str | None:
   configs = [run["config"] for run in (stored, current)]
   shared = configs[0]["methods"].keys() & configs[1]["methods"].keys()
 
-  def fields_of(run: Json) -> Json:
-    fields = significant(run["config"])
+  def fields_of(config: Json) -> Json:
+    fields = significant(config)
     del fields["title"], fields["rounds"]
     fields["methods"] = {
       key: {k: v for k, v in fields["methods"][key].items() if k != "label"}
       for key in shared
     }
-    return {"config": fields, "data": run["data"]}
+    return fields
 
-  if differs := first_difference(fields_of(stored), fields_of(current)):
+  differs = first_difference(*map(fields_of, configs))
+  differs = differs or first_difference(stored["data"], current["data"])
+  if differs:
     return differs
   old, new = (config["rounds"] for config in configs)
   rounds = f"rounds is {old} there and {new} here"
@@ -286,17 +289,15 @@ def difference(stored: Json, current: Json) -> str | None:
   return f"{rounds}, and optimizer.schedule={chosen.schedule} depends on it"
 
 
-def first_difference(stored: Any, current: Any, path: str = "") -> str | None:
+def first_difference(stored: Json, current: Json) -> str | None:
   """Describes the first field that differs: its path and both values."""
-  if stored == current:
-    return None
-  if not (isinstance(stored, dict) and isinstance(current, dict)):
-    return f"{path} is {stored!r} there and {current!r} here"
-  names = sorted(stored.keys() | current.keys())
-  name = next(n for n in names if stored.get(n) != current.get(n))
-  top = not path and name in ("config", "data")
-  inner = path if top else f"{path}.{name}".removeprefix(".")
-  return first_difference(stored.get(name), current.get(name), inner)
+  there = flat(stored)
+  here = flat(current)
+  for field in sorted(there.keys() | here.keys()):
+    values = there.get(field), here.get(field)
+    if values[0] != values[1]:
+      return "{} is {!r} there and {!r} here".format(field, *values)
+  return None
 
 
 # Finished methods.
@@ -312,6 +313,7 @@ class About:
     notes: sentences on the training for a reader of the report.
     tests: sentences on the test sets.
     hardware: the machine that it was trained on.
+    seconds: wall time of the training by activity.
     thresholds: test set -> each client's threshold by the config's rule, nats;
       None for a method with one exit.
     evaluated: groups of the config that a later evaluation changed.
@@ -323,6 +325,7 @@ class About:
   notes: list[str] = dataclasses.field(default_factory=list)
   tests: list[str]
   hardware: str = ""
+  seconds: dict[str, float] = dataclasses.field(default_factory=dict)
   thresholds: dict[str, list[float]] | None = None
   evaluated: dict[str, Any] = dataclasses.field(default_factory=dict)
   files: dict[str, str] = dataclasses.field(default_factory=dict)

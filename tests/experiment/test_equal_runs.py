@@ -12,7 +12,7 @@ import tiny
 from broken import record_of, rewrite_record, step
 from marks import slow
 from refusals import refused
-from runs import After, config, lines, log_of, same_run, stopped
+from runs import After, config, lines, same_run, stopped
 from selected import timeless
 
 import splitjax
@@ -247,13 +247,3 @@ def test_memory_does_not_grow_with_rounds(tmp_path):
   # A line kept in memory takes three kilobytes: 150 in all.
   assert kept[1] - kept[0] < 20_000
   assert len(list(log)) == 100 == log.text().count("\n")
-
-
-def test_event_files_that_are_wanted_later_have_all_rounds(tmp_path):
-  from events import agree
-
-  off = config("local", tensorboard=False)
-  experiment.run(off, tmp_path / "w")
-  experiment.run(config("local"), tmp_path / "w")
-  agree(tmp_path / "w")
-  assert log_of(tmp_path / "w").exists()
