@@ -206,8 +206,8 @@ def ten_clients(c: Config) -> None:
   """Changes `fashion_mnist` to ten clients of 600 samples and a wider network.
 
   With ten clients, each depth lacks some classes. With the 50 of `small`,
-  nearly every depth has clients of every class (`describe` prints the share),
-  which leaves less for alignment to do. A client takes 24 steps a round.
+  nearly every depth has clients of every class, which leaves less for alignment
+  to do. A client takes 24 steps a round.
   """
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients = 10

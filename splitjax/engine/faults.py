@@ -127,14 +127,3 @@ def truncated(real: Array, share: Array | None) -> Array:
   # Less a millionth, so that 0.1 x 30 is 3 steps even if 0.1 was rounded up.
   most = jnp.ceil(taken.sum() * share * (1 - 1e-6))
   return real & (jnp.cumsum(taken) <= jnp.maximum(most, 1))[:, None]
-
-
-def describe_faults(faults: Faults) -> str:
-  """Describes the faults of a run in one line."""
-  kinds = ("dropout", "straggler", "server_down")
-  parts = [f"{k} {getattr(faults, k):g}" for k in kinds if getattr(faults, k)]
-  if faults.straggler:
-    parts.append(f"stragglers take {faults.straggler_share:g} of their steps")
-  if faults.server_down:
-    parts.append("the server in exactly this share of the rounds")
-  return f"Faults: {', '.join(parts)}" if parts else "Faults: none"

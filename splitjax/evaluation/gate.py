@@ -90,11 +90,11 @@ def offloads(
   Of entropies [..., M] at thresholds [..., 1]; with one of the `sides` the
   threshold does not matter.
   """
-  if len(sides) == 1:
-    shape = np.broadcast_shapes(threshold.shape, entropy.shape)
-    return np.full(shape, sides == ("server",))
   # not (E < e) rather than E >= e: a NaN entropy offloads
-  return ~(entropy < threshold)
+  unsure = ~(entropy < threshold)
+  if len(sides) == 1:
+    return unsure | True if sides == ("server",) else unsure & False
+  return unsure
 
 
 def score(answered: Answered, threshold: np.ndarray | float) -> Gated:

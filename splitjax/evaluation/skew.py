@@ -170,7 +170,7 @@ def on_end(end: End) -> Finding:
     tuple(shard.number for shard in subject.shards),
     task.pool,
     devices.put_on_devices(task.mesh, np.repeat(shown, len(depth), axis=0)),
-    layout=subject.layout,
+    layout=subject.fleet.layout,
     plans=subject.plans,
     mesh=task.mesh,
     answer=_embedding,

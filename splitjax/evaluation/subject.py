@@ -10,7 +10,6 @@ import numpy as np
 
 from splitjax.data.feed import BatchPlan
 from splitjax.fleet import Fleet
-from splitjax.fleet.fleets import Layout
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone
 from splitjax.types import Net, Number, Shard, State
@@ -62,11 +61,6 @@ class Subject(NamedTuple):
     be corrected after the training.
     """
     return [self.key + row.suffix for row in self.method.rows]
-
-  @property
-  def layout(self) -> Layout:
-    """The cohorts, as a compiled program knows them."""
-    return self.fleet.layout
 
   @property
   def widths(self) -> list[int]:

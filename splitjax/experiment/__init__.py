@@ -39,7 +39,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "shown": ["show"],
     "storage": ["Checkpoints", "Log"],
-    "summary": ["coverage", "held_elsewhere", "notes"],
+    "summary": ["notes"],
     "trained": ["Trained"],
     "workdirs": [
       "ABOUT",

@@ -32,7 +32,7 @@ from splitjax.evaluation.metrics import take_probabilities
 from splitjax.evaluation.subject import Subject
 from splitjax.experiment.console import say
 from splitjax.experiment.network import abstract_state
-from splitjax.experiment.shown import Shown, show, split_proxies, tested
+from splitjax.experiment.shown import Shown, show
 from splitjax.experiment.task import (
   fresh_network,
   make_subject,
@@ -115,9 +115,13 @@ class Programs:
     self.task = subject.task
     # Arrays: processes compare what they put, and floats are in float64.
     numbers = jax.tree.map(jnp.asarray, subject.method)
-    self.method = devices.put_on_devices(subject.task.mesh, numbers)
+    self.method = self._put(numbers)
     self._programs = dict[str, Any]()
     self._announce = functools.cache(lambda: say(f"{subject.label}: compiling"))
+
+  def _put(self, tree: Tree) -> Tree:
+    """Copies arrays to all devices."""
+    return devices.put_on_devices(self.task.mesh, tree)
 
   # States.
 
@@ -128,15 +132,12 @@ class Programs:
     """
     full = fresh_network(self.task) if full is None else full
     seed = np.uint32(self.task.config.seed)
-    arguments = devices.put_on_devices(
-      self.task.mesh, (seed, jax.device_get(full))
-    )
+    arguments = self.method, *self._put((seed, jax.device_get(full)))
     static: dict[str, Any] = {
-      "layout": self.subject.layout,
+      "layout": self.subject.fleet.layout,
       "mesh": self.task.mesh,
     }
-    program = compile_once(_start, self.method, *arguments, **static)
-    return program(self.method, *arguments)
+    return compile_once(_start, *arguments, **static)(*arguments)
 
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that these programs need.
@@ -144,18 +145,15 @@ class Programs:
     The saved cohorts must begin with their real clients, in order.
     """
     clients = self.place_clients(state.clients)
-    state = devices.put_on_devices(self.task.mesh, state._replace(clients=()))
-    return state._replace(clients=clients)
+    return self._put(state._replace(clients=()))._replace(clients=clients)
 
   def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
     """Adds padding to saved cohorts [N, ...] of clients or their networks."""
-    mesh = self.task.mesh
-    fleet = self.subject.fleet
     grow = jax.jit(
-      functools.partial(with_padding, fleet),
-      out_shardings=devices.client_sharding(mesh, devices.DIVIDED),
+      functools.partial(with_padding, self.subject.fleet),
+      out_shardings=devices.client_sharding(self.task.mesh, devices.DIVIDED),
     )
-    return grow(devices.put_on_devices(mesh, cohorts))
+    return grow(self._put(cohorts))
 
   def shapes(self, widths: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
@@ -189,18 +187,12 @@ class Programs:
     The given state is donated. `shards` may have another order of service than
     those of the subject.
     """
-    arguments = (
-      self.method,
-      state,
-      shards or self.subject.shards,
-      self.task.faults,
-    )
-    state, metrics = self._round(*arguments)
+    shards = shards or self.subject.shards
+    state, metrics = self._round(self.method, state, shards, self.task.faults)
     return state, jax.device_get(metrics)  # waits for the round
 
   @property
   def _round(self) -> Any:
-    """The compiled round: (method, state, shards, faults) -> state, Metrics."""
     arguments = self.method, self.like, self.subject.shards, self.task.faults
     return self._program("round", run_round, arguments)
 
@@ -235,16 +227,20 @@ class Programs:
     """Evaluates a state for one result row; keeps no personalised copies."""
     nets = self.personalise(state) if row.personal else None
     images = show(self.subject, samples, personal=row.personal)
-    test, *calibrating = (
+    test, *held_out = (
       program(*arguments)
       for program, arguments in self._evaluations(state, nets, images)
     )
-    size = tested(self.task, samples).rows.shape[1]
-    exits = images.of(test, size, self.subject.method.answers)
-    if not calibrating:
-      return Outputs(exits)
-    holdout, proxy = split_proxies(self.task, *calibrating)
-    return Outputs(test=exits, holdout=holdout, proxy=proxy)
+    outputs = Outputs(images.of(test, self.subject.method.answers))
+    if not held_out:
+      return outputs
+    # The second half are the proxies of the first.
+    both = jax.device_get(held_out[0])
+    count = both.entropy.shape[1] // 2
+    return outputs._replace(
+      holdout=jax.tree.map(lambda leaf: leaf[:, :count], both),
+      proxy=jax.tree.map(lambda leaf: leaf[:, count:], both),
+    )
 
   def _evaluations(
     self, state: State, personal: tuple[Net, ...] | None, images: Shown
@@ -259,13 +255,10 @@ class Programs:
     name = "evaluate" if personal is None else "evaluate+FT"
     numbers = tuple(shard.number for shard in self.subject.shards)
     clients = self.method, state.clients, state.server, personal, numbers
-    seen = devices.put_on_devices(task.mesh, (images.rows, images.chunks))
-    arguments = *clients, task.pool, *seen
+    arguments = *clients, task.pool, *self._put((images.rows, images.chunks))
+    probabilities = take_probabilities(task.config.eval.metrics)
     test = self._program(
-      name,
-      evaluate_clients,
-      arguments,
-      probabilities=take_probabilities(task.config.eval.metrics),
+      name, evaluate_clients, arguments, probabilities=probabilities
     )
     if task.aside is None or len(self.subject.method.answers) < 2:
       return [(test, arguments)]
@@ -307,7 +300,7 @@ class Programs:
         function,
         *arguments,
         note=self._announce,
-        layout=self.subject.layout,
+        layout=self.subject.fleet.layout,
         plans=self.subject.plans,
         mesh=self.task.mesh,
         **static,
@@ -321,45 +314,33 @@ def that_fit(subject: Subject) -> Programs:
   With `system.clients_per_chunk=auto`, the number of clients side by side is
   halved as long as a compiled program needs more memory than the device has.
   """
+  task = subject.task
+  system = task.config.system
   while True:
     programs = Programs(subject)
-    fewer = _with_half_as_many(subject)
-    if fewer is None:
+    most = clients_side_by_side(subject)
+    fixed = system.clients_per_chunk != "auto" or one_server(subject.method)
+    if fixed or most == 1:
       return programs.compile()
     if not programs.too_large():
       return programs
-    most, half = map(clients_side_by_side, (subject, fewer))
     say(
       f"{subject.label}: compiled for {most} clients side by side, a program"
       f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
-      f" device; takes {half}",
+      f" device; takes {most // 2}",
       to_stderr=True,
     )
-    subject = fewer
-
-
-def _with_half_as_many(subject: Subject) -> Subject | None:
-  """Makes a subject with chunks half as large as those that "auto" chose.
-
-  Returns None if "auto" did not choose them, if each has one client, or if
-  there is one server for all.
-  """
-  config = subject.task.config
-  most = clients_side_by_side(subject)
-  chosen = config.system.clients_per_chunk == "auto"
-  if not chosen or one_server(subject.method) or most == 1:
-    return None
-  system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
-  stated = dataclasses.replace(config, system=system)
-  fewer = make_subject(subject.task._replace(config=stated), subject.key)
-  return fewer._replace(task=subject.task)
+    stated = dataclasses.replace(system, clients_per_chunk=most // 2)
+    config = dataclasses.replace(task.config, system=stated)
+    subject = make_subject(task._replace(config=config), subject.key)
+    subject = subject._replace(task=task)
 
 
 def clients_side_by_side(subject: Subject) -> int:
   """Counts the most clients that a device trains at a time."""
   if subject.method.topology in IN_TURN:
     return 1
-  clients = subject.layout
+  clients = subject.fleet.layout
   return max(
     cohort.chunk or -(-clients.computed(cohort) // clients.devices)
     for cohort in clients.cohorts

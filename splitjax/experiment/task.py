@@ -67,7 +67,8 @@ class Task(NamedTuple):
   image: Array  #: [Z, ...] inputs of the training split, on the device
   label: Array  #: [Z] int32 labels of the training split, on the device
   pool: Array  #: [T, ...] the split that test sets are drawn from, likewise
-  shown: Array  #: [N, chunks, B] int32 test samples as rows of pool, padded
+  #: [N, chunks, B] int32 test samples as rows of pool, padded, on the host
+  shown: np.ndarray
   mesh: Mesh | None  #: None if there is one device
   faults: FaultTable  #: drawn faults [N, R], on the device
   held: Holdout | None = None  #: samples to choose thresholds on, on the host
@@ -170,7 +171,7 @@ def build(
     image=image,
     label=put(data.train_label),
     pool=image if test_sets.pool == "train" else put(data.test_image),
-    shown=put(chunked(test_sets.rows, config.eval.chunk)),
+    shown=chunked(test_sets.rows, config.eval.chunk),
     mesh=mesh,
     faults=put(_faults(config)),
     held=held,

@@ -33,7 +33,7 @@ def start_of(
   """Starts a round of the first client of a cohort, inside of a trace."""
   method = subject.method
   key = jax.random.key(0)
-  state = round.start(method, subject.layout, full, key)
+  state = round.start(method, subject.fleet.layout, full, key)
   shared: Any = ()
   shard = trees.take(shards[cohort]._replace(image=shared, label=shared), 0)
   image, label, *_ = shards[cohort]
@@ -105,7 +105,7 @@ def at_server(subject: Subject) -> int:
   if not method.needs_server:
     return trees.num_bytes(heads)
   behind = [full.params[name] for name in (*net.names(net.cuts[0]), "head")]
-  copies = subject.layout.participants * trees.num_bytes(behind)
+  copies = subject.fleet.layout.participants * trees.num_bytes(behind)
   if method.uncut:  # the client's network stands for both parts
     return copies
   once = server.net.params if net.names()[0] in params else ()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from splitjax import evaluation, experiment
+from splitjax import evaluation
 
 
 def test_means_leave_out_the_empty_and_count_each_sample_once():
@@ -21,10 +21,3 @@ def test_spread_over_clients():
   got = evaluation.spread(np.array([values, [np.nan] * 12]))
   assert got["worst_tenth"] == pytest.approx([0.15, np.nan], nan_ok=True)
   assert got["std"] == pytest.approx([np.std(known), np.nan], nan_ok=True)
-
-
-def test_held_elsewhere_by_hand():
-  # client 0 lacks 2, 3, 4: 2 is held by client 1, the others by nobody;
-  # client 1 lacks 0, 3, 4: 0 is held; client 2 lacks 0, 2, 3, 4: 0 and 2
-  counts = np.array([[3, 1, 0, 0, 0], [0, 2, 5, 0, 0], [0, 9, 0, 0, 0]])
-  assert experiment.held_elsewhere(counts).tolist() == [1, 1, 2]

@@ -45,17 +45,6 @@ def test_only_what_can_go_wrong_is_drawn():
   assert faults.share is faults.server_down is None
 
 
-@pytest.mark.slow
-def test_a_description_says_it():
-  facts = experiment.describe_run(tiny.resolved(drafted(dropout=0.25)))
-  said = "Faults: dropout 0.25"
-  assert facts["faults"] == said and said in experiment.describe_text(facts)
-  facts = experiment.describe_run(tiny.resolved(own="splitgp"))
-  assert facts["faults"] == "" and "Faults" not in experiment.describe_text(
-    facts
-  )
-
-
 def test_updates_that_are_not_finite_are_noted(tmp_path):
   c = tiny.tiny(local="local")
   c.optimizer.lr = 1e30

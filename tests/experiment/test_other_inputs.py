@@ -136,7 +136,7 @@ def test_methods_take_other_inputs(method, kind, tmp_path):
   state = Programs(subject).begin()
   after, told = jax.eval_shape(
     lambda *given: run_round(
-      *given, layout=subject.layout, plans=subject.plans
+      *given, layout=subject.fleet.layout, plans=subject.plans
     ),
     *(subject.method, state, subject.shards),
   )

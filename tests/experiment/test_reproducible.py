@@ -48,7 +48,7 @@ def drawn(seed):
   shard = subject.shards[0]
   own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in subject.fleet.cohorts]
-  sampled = round.sample(subject.layout, key, numbers)
+  sampled = round.sample(subject.fleet.layout, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),
