@@ -63,10 +63,7 @@ def augmented(image: Array, names: Sequence[str], key: Array) -> Array:
 
 
 def check(names: Sequence[str], data: Dataset) -> None:
-  """Raises UserError for other inputs than images.
-
-  One of the user's may change all kinds but token ids.
-  """
+  """Raises UserError unless inputs are images; a user's may take series etc."""
   for name in names:
     ours = getattr(AUGMENTATIONS[name], "__module__", "") == __name__
     able = not ours and not data.vocabulary

@@ -24,6 +24,8 @@ Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
 [H, W, c]. The caller rounds the result and clips it to 0..255."""
 
+Matrix = Callable[[int, float], np.ndarray]
+
 CLEAN = "clean"  # the domain of images as they are
 BLOCK = 256  # images that the device changes at a time
 
@@ -83,10 +85,7 @@ def _at(severity: Array, *numbers: float) -> Array:
 
 
 def _along_sides(
-  image: Array,
-  severity: Array,
-  matrix: Callable[[int, float], np.ndarray],
-  numbers: Sequence[float],
+  image: Array, severity: Array, matrix: Matrix, numbers: Sequence[float]
 ) -> Array:
   """Multiplies sides of n pixels by matrix(n, number of the severity)."""
   down, across = (
@@ -147,11 +146,7 @@ def read_domains(names: Sequence[str], field: str) -> tuple[str, ...]:
   for name in names:
     require(name in choices, unknown(field, name, choices, "domain"))
     domains += choices[name]
-  require(
-    len({*domains}) == len(domains),
-    f"{field}={tuple(names)}: name each domain once",
-  )
-  return tuple(domains)
+  return tuple(dict.fromkeys(domains))
 
 
 def deal_domains(count: int, num_clients: int, seed: int) -> np.ndarray:
@@ -170,12 +165,11 @@ def corrupted(
   d M + m. Draws are fixed by the seed and an image's row, whatever the
   severity. UserError without images, or if they have domains of their own.
   """
-  named = data.train_domain is not None or data.test_domain is not None
   require(
-    data.kind == "images" and not named,
-    f"domains {', '.join(domains)}: they are of images, uint8 [Z, H, W, c],"
-    f" that are in none yet, and {data.name} has {data.kind}"
-    f"{' in domains' * named}; leave data.domains and eval.domains ()",
+    data.kind == "images" and data.train_domain is data.test_domain is None,
+    f"domains {', '.join(domains)}: they are of images, uint8 [Z, H, W, c], in"
+    f" no domain yet, which {data.kind} of {data.name} are not; leave"
+    " data.domains and eval.domains ()",
   )
   train = np.array(data.train_image)  # it may be memory-mapped
   for number, domain in enumerate(domains):

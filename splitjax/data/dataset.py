@@ -74,8 +74,7 @@ class Dataset(NamedTuple):
   #: [Z] int, the number of each sample's client; None: not known
   train_client: np.ndarray | None = None
   test_client: np.ndarray | None = None  #: [M] int, likewise
-  #: [Z] int, the number of each sample's domain, such as the device that
-  #: recorded it; None: not known
+  #: [Z] int, that of its domain, such as the device that recorded it, or None
   train_domain: np.ndarray | None = None
   test_domain: np.ndarray | None = None  #: [M] int, likewise
   client_names: tuple[str, ...] = ()  #: by number
@@ -106,10 +105,7 @@ class Dataset(NamedTuple):
     return "" if self.kind == "images" else text
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Returns the number in train_client that a client's rows share, [N].
-
-    None if rows of a client differ in it, or there is no train_client.
-    """
+    """Returns what a client's rows share of train_client, [N], or None."""
     if self.train_client is None:
       return None
     owners = [np.unique(self.train_client[part]) for part in parts]

@@ -155,15 +155,12 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def epochs(
-  local_epochs: int,
-  local_steps: int | None,
-  sizes: Sequence[int] | np.ndarray,
-  batch: int,
+  local_epochs: int, local_steps: int | None, sizes: np.ndarray, batch: int
 ) -> int:
   """Returns how many epochs give all clients `local_steps`, unless None."""
   if local_steps is None:
     return local_epochs
-  steps = -(-np.asarray(sizes) // batch)
+  steps = -(-sizes // batch)
   return -(-local_steps // int(steps[steps > 0].min(initial=local_steps)))
 
 

@@ -15,6 +15,9 @@ import numpy as np
 from splitjax.data.dataset import require
 from splitjax.fields import Bounds, Count
 
+Parts = Sequence[np.ndarray]
+"""N arrays [S_n] int64, rows of each client."""
+
 # At an alpha of 1e6 the split is even: shares differ by 0.1 %.
 Alpha = Annotated[float, Bounds(above=0, at_most=1e6)]
 Percent = Annotated[float, Bounds(at_least=0, at_most=100)]
@@ -106,7 +109,8 @@ def dirichlet(
   classes, counts = np.unique(labels, return_counts=True)
   best = 0
   for _ in range(_DRAWS):
-    sizes = _drawn_sizes(rng, counts, num_clients, alpha, capped)
+    share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
+    sizes = _sizes(_capped(share, counts) if capped else share, counts)
     best = max(best, int(sizes.sum(axis=0).min()))
     if best >= min_samples:
       break
@@ -121,17 +125,8 @@ def dirichlet(
   return _rows_by_client(np.concatenate(rows), _columns(sizes), num_clients)
 
 
-def _drawn_sizes(
-  rng: np.random.Generator,
-  counts: np.ndarray,
-  num_clients: int,
-  alpha: float,
-  capped: bool,
-) -> np.ndarray:
-  """Draws how many of each class's samples each client gets: [C, N] int64."""
-  share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
-  if capped:
-    share = _capped(share, counts)
+def _sizes(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
+  """Rounds shares [C, N] of `counts` [C] samples to whole ones, int64."""
   cuts = np.rint(np.cumsum(share, axis=1)[:, :-1] * counts[:, None])
   edges = np.pad(cuts.astype(np.int64), ((0, 0), (1, 0)))
   return np.diff(edges, axis=1, append=counts[:, None])
@@ -396,11 +391,7 @@ def deal(
 
 
 def client_split(
-  parts: Sequence[np.ndarray],
-  seed: int,
-  fractions: Sequence[float],
-  *,
-  stream: int = SPLIT,
+  parts: Parts, seed: int, fractions: Sequence[float], *, stream: int = SPLIT
 ) -> tuple[list[np.ndarray], ...]:
   """Splits each client's rows at random into pieces of given fractions.
 
@@ -450,7 +441,7 @@ def turns(kind: np.ndarray) -> np.ndarray:
   return turn
 
 
-def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+def padded(parts: Parts) -> np.ndarray:
   """Stacks N arrays [H_n] of rows as [N, H] int32, padded with -1; H >= 1."""
   most = max(1, *map(len, parts))
   rows = np.full((len(parts), most), -1, np.int32)

@@ -174,11 +174,8 @@ def _with_note_on_repeats(data: Dataset) -> Dataset:
 
 
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
-  """Picks rows [samples] int64, ascending, in proportion to class sizes.
-
-  The i-th of a class's n shuffled samples has rank i / n; the lowest are
-  picked.
-  """
+  """Picks rows [samples] int64, ascending, in proportion to class sizes."""
   rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
+  # The i-th of the n samples of a class has rank i / n.
   rank = turns(label[rows]) / np.bincount(label)[label[rows]]
   return np.sort(rows[np.argsort(rank, kind="stable")[:samples]])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.data.dataset import Dataset, require
-from splitjax.data.partitions import client_split, padded, turns
+from splitjax.data.partitions import Parts, client_split, padded, turns
 from splitjax.types import UserError
 
 # They separate draws of orders and of proxies from others of the same seed.
@@ -20,9 +20,6 @@ _PROXY = 0x9A12
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
 OWN_DOMAIN = "own domain"  # test set in the domains that a client trains in
-
-Parts = Sequence[np.ndarray]
-"""N arrays [S_n] int64, rows of each client."""
 
 Rhos = Sequence[float] | None
 
@@ -39,7 +36,7 @@ class TestSets(NamedTuple):
   names: tuple[str, ...]  #: R names; a mixture is named by its ratio, as text
   rhos: tuple[float, ...] | None = None  #: R ratios, if the sets are mixtures
   #: N arrays [H_n] int64, training rows held out to choose thresholds, or ()
-  validation: Sequence[np.ndarray] = ()
+  validation: Parts = ()
   groups: np.ndarray | None = None  #: [N] int, each client's group (`GROUPS`)
 
   @property
@@ -276,11 +273,6 @@ class Holdout(NamedTuple):
   rows: np.ndarray  #: [N, H] int32 of the training split; -1: padding
   label: np.ndarray  #: [N, H] int32, their classes; undefined for padding
   draw: np.ndarray  #: [N, H] int32, the seed of each one's proxy (`gate.aside`)
-
-  @property
-  def real(self) -> np.ndarray:
-    """[N, H] bool, false for padding."""
-    return self.rows >= 0
 
 
 def holdout(label: np.ndarray, parts: Parts, seed: int) -> Holdout:

@@ -184,7 +184,7 @@ def estimate(
   [E, 1, N]; from them `best` chooses one threshold per client for all test
   sets, since a client does not know which mixture comes.
   """
-  inside = Answered(holdout, samples.label, samples.real[None])
+  inside = Answered(holdout, samples.label, (samples.rows >= 0)[None])
   swept = sweep(inside, thresholds)
   outside = sweep(inside._replace(exits=proxy), thresholds).offloaded
   server = score(inside._replace(sides=("server",)), np.nan).accuracy

@@ -161,14 +161,14 @@ def simulate(
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
   batch = method.batch_size(len(parts), batch)
-  epochs = feed.epochs(epochs, steps, [*map(len, parts)], batch)
+  sizes = np.array([*map(len, parts)])
+  epochs = feed.epochs(epochs, steps, sizes, batch)
   of_fleet = feed.BatchPlan(batch, epochs, mean, std, limit=steps)
   plans = []
   shards = []
   for cohort in fleet.cohorts:
     rows = [parts[number] for number in cohort.numbers]
-    sizes = [len(parts[number]) for number in cohort.ids]
-    plan = of_fleet.for_clients(sizes)
+    plan = of_fleet.for_clients(sizes[[*cohort.ids]].tolist())
     shard = feed.shards(*on_device, rows, classes, cohort.numbers)
     if method.validates and validation is not None:
       copies = jnp.tile(jnp.asarray(validation, jnp.int32), (len(rows), 1))

@@ -154,7 +154,10 @@ def test_names_of_domains():
   assert read_domains(names, "field") == (
     *names[:2], *(f"rotation {severity}" for severity in range(1, 6)),
   )  # fmt: skip
-  for text in "rotaton 3", "rotation 6", "rotation 3 4", "clean 2", "contrast":
+  assert read_domains(("rotation", "rotation 2"), "field") == tuple(
+    f"rotation {severity}" for severity in range(1, 6)
+  )
+  for text in "rotaton 3", "rotation 6", "rotation 3 4", "clean 2":
     with refused("field"):
       read_domains(("contrast 2", text), "field")
 

@@ -111,7 +111,7 @@ def test_held_out_samples_are_not_trained_on():
   for cohort, shard in zip(subject.fleet.cohorts, subject.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
       learnt = set(np.asarray(rows)[: int(size)].tolist())
-      back = set(task.held.rows[n, task.held.real[n]].tolist())
+      back = set(task.test_sets.validation[n].tolist())
       assert len(learnt) == 12 and len(back) == 8 and not learnt & back
       assert learnt | back == set(whole.test_sets.parts[n].tolist())
       assert int(size) == 12  # what zeta_n is made of
@@ -167,7 +167,7 @@ def test_out_of_client_has_samples_to_choose_on():
   task = experiment.build(tiny.resolved(c))
   test = set(task.test_sets.rows[task.test_sets.rows >= 0].tolist())
   learnt = set(np.concatenate(task.test_sets.parts).tolist())
-  back = set(task.held.rows[task.held.real].tolist())
+  back = set(task.held.rows[task.held.rows >= 0].tolist())
   assert len(back) == 24 and not back & (test | learnt)
   c.eval.holdout = 0.4
   with refused("eval.holdout"):
@@ -200,7 +200,7 @@ def test_held_out_samples_are_a_share_of_each_clients():
   table = data.holdout(classes, back, 3)
   assert table.rows.shape == (3, 5) and table.rows.dtype == np.int32
   for n, rows in enumerate(back):
-    real = table.real[n]
+    real = table.rows[n] >= 0
     np.testing.assert_array_equal(table.rows[n, real], rows)
     np.testing.assert_array_equal(table.label[n, real], classes[rows])
   alone = data.holdout(classes, back[:1], 3)
