@@ -37,7 +37,7 @@ from splitjax.config.config import Config
 from splitjax.config.sweep import Sweep, check_seeds, plan, read_axis
 from splitjax.experiment.console import CTRL_C, Stopped, listening, say
 from splitjax.fields import Text, unknown
-from splitjax.files import expanded, print_anywhere, printable, reason
+from splitjax.files import expanded, printable, reason
 from splitjax.types import UserError
 
 INTERRUPTED = 130
@@ -354,7 +354,6 @@ def look(overridden: Mapping[str, Text], swept: Sequence[str]) -> None:
 
 def run() -> NoReturn:
   """Runs the program with its arguments, and exits."""
-  print_anywhere()
   _, *words = sys.argv
   if words[:1] == ["data"]:
     from splitjax.data.__main__ import main as data
@@ -430,14 +429,11 @@ def launch(command: Command) -> int:
     if command.mode != "train" and machine.is_distributed():
       text = "runs in one process: start it without the flags of several"
       raise UserError(f"--mode={command.mode} {text}")
-    text = MODES[command.mode](command)
-    if machine.is_first_process():
-      print(text)
+    say(MODES[command.mode](command))
   except Stopped as stopped:
-    if machine.is_first_process():
-      line = shlex.join(["python", *sys.argv])
-      remedy = f"the same command continues from there: {line}"
-      print(f"stopped by {stopped.asked} ({stopped}); {remedy}", flush=True)
+    line = shlex.join(["python", *sys.argv])
+    remedy = f"the same command continues from there: {line}"
+    say(f"stopped by {stopped.asked} ({stopped}); {remedy}")
     return INTERRUPTED if stopped.asked == CTRL_C else 0
   except KeyboardInterrupt:
     message = "interrupted"

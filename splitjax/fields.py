@@ -15,7 +15,6 @@ import difflib
 import os
 import types
 import typing
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -162,14 +161,9 @@ def _check(value: Any, kind: type, bounds: Bounds | None, path: str) -> None:
     raise UserError(f"{path}={written(value)} {text}")
   if bounds is not None and kind in LARGEST and value not in bounds:
     raise UserError(f"{path}={written(value)} must be {bounds}")
-  if kind is str:
-    # Control characters of terminals, line separators, and unpaired
-    # surrogates, which cannot be written to a file.
-    forbidden = ("Cc", "Cs", "Zl", "Zp")
-    odd = [c for c in value if unicodedata.category(c) in forbidden]
-    if odd:
-      text = f"must be one line of text, without {odd[0]!r}"
-      raise UserError(f"{path}={written(value)} {text}")
+  if kind is str and not value.isprintable():
+    text = "must be one line of text, without control characters"
+    raise UserError(f"{path}={written(value)} {text}")
 
 
 def native(value: Any) -> Any:

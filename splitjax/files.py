@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -40,17 +39,6 @@ def one_line(error: object) -> str:
 def reason(error: BaseException) -> str:
   """Returns an error's type and message in one line."""
   return one_line(f"{type(error).__name__}: {error}")
-
-
-def print_anywhere() -> None:
-  """Makes stdout write "?" for letters outside its encoding.
-
-  Printing the first ρ would otherwise end the training, such as on a Windows
-  pipe. stderr escapes such letters already.
-  """
-  stream: Any = sys.stdout
-  if hasattr(stream, "reconfigure"):  # a notebook's stdout takes any letter
-    stream.reconfigure(errors="replace")
 
 
 # Files.

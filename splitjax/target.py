@@ -50,13 +50,8 @@ reused for another.
 
 
 def current() -> Target:
-  """Returns the target that `aimed_at` set; if none is set, `attached()`."""
-  return aimed_at.value or attached()
-
-
-def attached() -> Target:
-  """Makes the target of all devices of this run's processes."""
-  return of(jax.devices())
+  """Returns the target that `aimed_at` set, else all devices of the run."""
+  return aimed_at.value or of(jax.devices())
 
 
 def of(devices: list[jax.Device]) -> Target:
@@ -67,15 +62,9 @@ def of(devices: list[jax.Device]) -> Target:
 
 
 def host() -> jax.Device:
-  """Returns a CPU of this process.
-
-  Raises:
-    UserError: JAX_PLATFORMS leaves the CPU out.
-  """
+  """Returns a CPU of this process; UserError if JAX_PLATFORMS has none."""
   try:
     return jax.local_devices(backend="cpu")[0]
   except RuntimeError:
-    raise UserError(
-      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
-      " leaves out; add ',cpu' to it"
-    ) from None
+    text = "FLOPs are counted on a CPU, which JAX_PLATFORMS leaves out: add"
+    raise UserError(f"{text} ',cpu' to it") from None

@@ -516,11 +516,6 @@ BOOKKEEPING = """changed checkpoint data.dir headline paper scale sweep
 system.clients_per_chunk system.devices tensorboard""".split()
 """Fields, or groups, that change no result: the machine, files, the report."""
 
-MEASURING = """eval.batch_size eval.confusion eval.embeddings eval.every
-eval.metrics eval.personal eval.samples eval.target fleet.grid fleet.radio_watts
-fleet.server fleet.server_watts fleet.watts privacy.delta seed title""".split()
-"""Fields that change random draws or what is measured, not the experiment."""
-
 
 def within(path: str, fields: Sequence[str]) -> bool:
   """Tells whether a path is one of the fields, or lies in one."""

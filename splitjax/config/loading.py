@@ -1,31 +1,50 @@
 """Config files: those that come with splitjax, a user's, and a run's own."""
 
-import importlib
+import contextlib
 import importlib.util
 import json
 import re
 import sys
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 from splitjax.config.config import Config, vary
 from splitjax.fields import unknown
-from splitjax.files import printable
 from splitjax.types import UserError
 
-PACKAGE = Path(__file__).resolve().parents[1]
+_HOMES = [parent / "configs" for parent in Path(__file__).resolve().parents[1:]]
 # Inside the package when installed, beside it in a checkout.
-INSTALLED = (PACKAGE / "configs" / "quickstart.py").exists()
-CONFIGS = (PACKAGE if INSTALLED else PACKAGE.parent) / "configs"
+CONFIGS = next(x for x in _HOMES if (x / "quickstart.py").exists())
 """Folder of the configs that come with splitjax."""
 
 
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
-  files = sorted(CONFIGS.glob("[a-z]*.py"))
   makes = re.compile(r"^(def )?get_config\b", re.MULTILINE)
+  files = sorted(CONFIGS.glob("[a-z]*.py"))
   return [p.stem for p in files if makes.search(p.read_text("utf-8"))]
+
+
+def is_own(path: str | Path) -> bool:
+  """Checks if a config file is a user's."""
+  return Path(path).resolve().parent != CONFIGS
+
+
+def find(text: str) -> tuple[Path, str]:
+  """Splits FILE.py:WORDS or NAME:WORDS into the file and the words."""
+  file = re.match(r".*\.(py|json)(?=:|$)", text)
+  name, _, words = text.partition(":")
+  if file:
+    name, words = file[0], text[file.end() + 1 :]
+  path = Path(name).expanduser()
+  if path.suffix in (".py", ".json") and path.is_file():
+    return path, words
+  if name in names():
+    return CONFIGS / f"{name}.py", words
+  kind = "Python file, config.json or config of splitjax"
+  raise UserError(unknown("--config", name, names(), kind))
 
 
 def load(text: str) -> Config:
@@ -39,42 +58,17 @@ def load(text: str) -> Config:
   if path.suffix == ".json":
     return of_run(path)
   module = execute(path)
-  flag = f"--config={text}"
   if not hasattr(module, "get_config"):
     remedy = "write one that returns a config, such as splitjax.default()"
-    raise UserError(f"{flag} has no function get_config(): {remedy}")
-  try:
+    raise UserError(f"--config={text} has no function get_config(): {remedy}")
+  with _located(path):
     c = module.get_config(words) if words else module.get_config()
-  except UserError as error:
-    raise UserError(f"{error}{line_in(path, error)}") from error
   if not isinstance(c, Config):
-    text = f"get_config() returns {c!r:.100}; it must return the config"
-    raise UserError(f"{flag}: {text}, as in `return c`")
+    remedy = "it must return the config, as in `return c`"
+    raise UserError(
+      f"--config={text}: get_config() returns {c!r:.99}; {remedy}"
+    )
   return c
-
-
-def find(text: str) -> tuple[Path, str]:
-  """Splits FILE.py:WORDS or NAME:WORDS into the file and the words."""
-  parts = re.fullmatch(r"(.*\.(?:py|json)|[A-Za-z_]\w*)(?::(.*))?", text)
-  name, words = (parts[1], parts[2] or "") if parts else (text, "")
-  path = Path(name).expanduser()
-  if path.suffix in (".yaml", ".yml"):
-    form = "a Python file with get_config(), or a run's config.json"
-    raise UserError(f"--config={name}: YAML is not read: a config is {form}")
-  if path.is_file():
-    return path, words
-  if not re.fullmatch(r"[A-Za-z_]\w*", name):
-    flag = f"--config={printable(name)}"
-    raise UserError(f"{flag} cannot be read: check the path")
-  if name not in names():
-    kind = "file or config of splitjax"
-    raise UserError(unknown("--config", name, names(), kind))
-  return CONFIGS / f"{name}.py", words
-
-
-def is_own(path: str | Path) -> bool:
-  """Checks if a config file is a user's."""
-  return Path(path).resolve().parent != CONFIGS
 
 
 def execute(path: str | Path) -> types.ModuleType:
@@ -86,20 +80,18 @@ def execute(path: str | Path) -> types.ModuleType:
   Raises:
     UserError: there is no such file, or the file raises one.
   """
-  path = Path(path).expanduser()
-  origin = importlib.util.spec_from_file_location("config_file", path.resolve())
+  path = Path(path).expanduser().resolve()
+  origin = importlib.util.spec_from_file_location("config_file", path)
   if not path.is_file() or origin is None or origin.loader is None:
     raise UserError(f"config={str(path)!r}: there is no such Python file")
-  folder = str(path.resolve().parent)
+  folder = str(path.parent)
   if is_own(path) and folder not in sys.path:
     sys.path.insert(0, folder)
   _share(over=not is_own(path))
   module = importlib.util.module_from_spec(origin)
   sys.modules["config_file"] = module  # annotations are looked up there
-  try:
+  with _located(path):
     origin.loader.exec_module(module)
-  except UserError as error:
-    raise UserError(f"{error}{line_in(path, error)}") from error
   return module
 
 
@@ -109,18 +101,14 @@ def _share(*, over: bool) -> None:
   If a user has a package `configs` with a module `settings`, `import configs`
   still imports the user's package, unless `over` is true.
   """
-  package = importlib.util.find_spec("configs")
-  folders = (package and package.submodule_search_locations) or ()
-  if any(Path(folder).resolve() == CONFIGS for folder in folders):
-    return
-  if not over and any((Path(f) / "settings.py").exists() for f in folders):
-    return
-  if not INSTALLED:
-    sys.path.insert(0, str(CONFIGS.parent))
-    sys.modules.pop("configs", None)
-    importlib.invalidate_caches()
-  home = "splitjax.configs" if INSTALLED else "configs"
-  sys.modules["configs"] = importlib.import_module(home)
+  found = importlib.util.find_spec("configs")
+  folders = (found and found.submodule_search_locations) or ()
+  homes = [Path(folder).resolve() for folder in folders]
+  users = any((home / "settings.py").exists() for home in homes)
+  if CONFIGS not in homes and (over or not users):
+    package = types.ModuleType("configs")
+    package.__path__ = [str(CONFIGS)]
+    sys.modules["configs"] = package
 
 
 def of_run(path: Path) -> Config:
@@ -144,8 +132,14 @@ def of_run(path: Path) -> Config:
   return c
 
 
-def line_in(path: Path, error: Exception) -> str:
-  """Names the line of a user's config file that led to an error."""
-  frames = traceback.extract_tb(error.__traceback__)
-  lines = [f.lineno for f in frames if Path(f.filename) == path.resolve()]
-  return f" ({path.name}, line {lines[-1]})" if lines and is_own(path) else ""
+@contextlib.contextmanager
+def _located(path: Path) -> Iterator[None]:
+  """Adds to an error the line of a user's config file that led to it."""
+  try:
+    yield
+  except UserError as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename) == path.resolve()]
+    if not own or not is_own(path):
+      raise
+    raise UserError(f"{error} ({path.name}, line {own[-1].lineno})") from error

@@ -13,16 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import tree
-from splitjax.config.config import BOOKKEEPING, MEASURING, Config, within
+from splitjax.config.config import BOOKKEEPING, Config, within
 from splitjax.fields import Natural, Text, convert, native, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
 MOST_RUNS = 1_000
 """Largest number of combinations of a sweep, its seeds included."""
-
-FIXED = ("changed", "headline", "paper", "scale", "sweep", "title")
-"""Fields that describe a config and change no run; they cannot be swept."""
 
 
 class Cell(NamedTuple):
@@ -80,7 +77,8 @@ def plan(
     if "methods" in values and cell.headline not in cell.methods:
       cell.headline = ""
     if cell.paper:
-      cell.changed = changes(overridden) or cell.changed
+      changed = [x for x in overridden.items() if not within(x[0], BOOKKEEPING)]
+      cell.changed = tuple(f"{p}={x}" for p, x in changed) or cell.changed
     tree.check(cell)
     return cell
 
@@ -96,13 +94,6 @@ def plan(
       raise UserError(f"sweep: two combinations have the folder {name}")
     cells[name.casefold()] = Cell(name=name, values=values, config=cell, at=at)
   return Sweep(cells=list(cells.values()), seeds=numbers)
-
-
-def changes(overridden: Mapping[str, Any]) -> tuple[str, ...]:
-  """Lists the overrides that change a paper's setting, as FIELD=VALUE."""
-  free = BOOKKEEPING + MEASURING
-  items = overridden.items()
-  return tuple(f"{path}={v}" for path, v in items if not within(path, free))
 
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
@@ -141,9 +132,6 @@ def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
     typed[path] = values
   axes = {path: native(values) for path, values in fields.items()} | typed
   for path, values in axes.items():
-    if path in FIXED:
-      text = "cannot be swept, it changes no run; set it in the config"
-      raise UserError(f"sweep.{path}: {text}")
     if not isinstance(values, list | tuple) or not values:
       text = "must be values, as (1, 2)"
       raise UserError(f"sweep.{path}={written(values)} {text}")

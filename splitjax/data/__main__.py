@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from splitjax.data import store
 from splitjax.data.official import OFFICIAL, prepare
-from splitjax.files import print_anywhere
 from splitjax.types import UserError
 
 
@@ -43,5 +42,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  print_anywhere()
   sys.exit(main())

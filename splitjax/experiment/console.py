@@ -18,7 +18,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from splitjax.files import print_anywhere
 from splitjax.reports.quantities import heading
 
 CTRL_C = "Ctrl-C"
@@ -93,8 +92,10 @@ def say(text: str, *, to_stderr: bool = False) -> None:
   stdout is for the results of a command and for lines that report progress.
   """
   if _is_first():
-    print_anywhere()  # a run from Python has not called it
-    file = sys.stderr if to_stderr else sys.stdout
+    file: Any = sys.stderr if to_stderr else sys.stdout
+    if hasattr(file, "reconfigure"):  # a notebook's stdout takes any letter
+      # Printing the first ρ would otherwise end a training in some terminals.
+      file.reconfigure(errors="replace")
     tqdm.write(text, file=file)
     file.flush()
 

@@ -156,7 +156,7 @@ def check_platform() -> None:
     UserError: jax lacks a plugin or device for the platforms in JAX_PLATFORMS.
   """
   try:
-    target.attached()
+    target.current()
   except (AssertionError, RuntimeError) as error:  # jax asserts without a text
     platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
     reason = str(error).partition("\n")[0] or "it finds no device of that kind"

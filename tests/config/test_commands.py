@@ -240,8 +240,8 @@ def test_a_refusal_begins_with_its_field(line):
     (f"train {QUICK} --workdir=w --seeds=", "--seeds"),
     (f"train {QUICK} --workdir=w --seeds=0 --config.seed=1", "--seeds"),
     ("describe --config=quickstar", "--config"),
-    ("describe --config=nowhere.py", "--config=nowhere.py"),
-    ("describe --config=nowhere.json", "--config=nowhere.json"),
+    ("describe --config=nowhere.py", "--config"),
+    ("describe --config=nowhere.json", "--config"),
     ("describe --config=harmony:figure2,smal", "--config"),
   ],
 )

@@ -27,7 +27,7 @@ from splitjax import (
   experiment,
 )
 from splitjax.config import significant
-from splitjax.config.config import BOOKKEEPING, MEASURING, FaultsConfig, Rows
+from splitjax.config.config import BOOKKEEPING, FaultsConfig, Rows
 from splitjax.config.tree import FieldGroup, paths, slots, value_of
 from splitjax.engine import Faults
 from splitjax.models.network import Draws
@@ -232,7 +232,7 @@ def test_every_field_has_a_bound_or_a_reason_and_is_documented():
       comment = rf"(#: .*\n  {name}: )|(\n  {name}: .*  #: )"
       assert re.search(comment, source), (cls, name)
   known = set(paths())
-  for path in (*BOOKKEEPING, *MEASURING):
+  for path in BOOKKEEPING:
     assert path in known or any(f.startswith(f"{path}.") for f in known), path
 
 

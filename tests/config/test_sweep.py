@@ -113,7 +113,6 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
     ({"methods.a.lamb": (0.1,)}, [], "lamb=0.1: methods.a.lamb"),
     ({"method": ("local",)}, [], "method=local: method"),
     ({"data.name": ("npz:a:b", "npz:a/b")}, [], "sweep"),
-    ({"title": ("a", "b")}, [], "sweep.title"),
     ({}, ["lam=0.2,0.5"], "lam=0.2: lam"),
     ({}, ["optimizer.lr=0.1,abc"], "lr=abc: optimizer.lr"),
     ({}, ["optimizer.lr=0.1,0.10"], "sweep"),
@@ -146,7 +145,12 @@ def test_changes_of_a_paper_s_setting_are_recorded():
   assert cell.config.changed == ()  # beside no paper
   c.paper = "HARMONY Table 2"
   (cell,) = config.plan(c, (), overridden).cells
-  assert cell.config.changed == ("rounds=2", "methods.a.lam=0.3")
+  assert cell.config.changed == (
+    "rounds=2",
+    "eval.every=5",
+    "methods.a.lam=0.3",
+    "seed=3",
+  )
 
 
 def test_names_of_methods_replace_those_of_a_config():
