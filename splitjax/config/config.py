@@ -93,7 +93,7 @@ class OptimizerConfig(FieldGroup):
   lr: Positive = 0.025  #: learning rate, the papers' beta
   server_lr: Positive | None = None  #: of the server's half; None: `lr`
   momentum: Share = 0.9  #: beta_1 of Adam's relatives; 0: no buffer
-  weight_decay: NotNegative = 0.0  #: coupled (L2), except in adamw
+  weight_decay: NotNegative = 0.0  #: coupled (L2)
   #: key of SCHEDULES. constant; cosine: from lr to 0 after the last round;
   #: exponential: lr decay^round, at least `floor`.
   schedule: str = key("SCHEDULES", "constant")

@@ -133,11 +133,6 @@ def over_devices(
   )
 
 
-def total(sums: Tree, mesh: Mesh | None) -> Tree:
-  """Adds the sums of all devices, inside `over_devices`."""
-  return sums if mesh is None else jax.lax.psum(sums, AXIS)
-
-
 def laid_out(state: State, mesh: Mesh | None) -> State:
   """Keeps clients divided and everything else copied, inside a program."""
   if mesh is None:

@@ -19,8 +19,8 @@ from splitjax.engine import devices
 from splitjax.engine.devices import COPIED, DIVIDED
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.engine.loops import Group, loop_of, one_server
-from splitjax.engine.schedules import fold
-from splitjax.engine.visit import Common, Report, Visit, finite, with_draws
+from splitjax.engine.schedules import draws_of, fold
+from splitjax.engine.visit import Common, Report, Visit, finite
 from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Shares, means_of
@@ -212,18 +212,21 @@ def train_cohorts(
   common: Common,
   visits: tuple[Visit, ...],
 ) -> tuple[tuple[tuple[Client, Array], ...], Report]:
-  """Trains a device's part of all cohorts; the sums are over all devices."""
+  """Trains a device's part of all cohorts -> clients, sums over all clients.
+
+  Whom simulated faults leave out or slow down, `strike` finds; `draws_of` makes
+  the random orders of the clients' samples.
+  """
   find = jax.vmap(functools.partial(strike, faults, method, common.round))
-  visits = tuple(
-    visit._replace(struck=find(visit.shard.number, visit.sampled))
-    for visit in visits
-  )
-  visits = with_draws(method, plans[0], common.key, visits)
+  shards = [visit.shard for visit in visits]
+  draws = draws_of(method, plans[0], common.key, shards)
   loop = loop_of(method)
 
   trained = []
   reports = []
-  for plan, cohort, visit in zip(plans, layout.cohorts, visits, strict=True):
+  cohorts = zip(plans, layout.cohorts, visits, draws, strict=True)
+  for plan, cohort, visit, of_cohort in cohorts:
+    struck = find(visit.shard.number, visit.sampled)
     # A device that trains a single client at a time skips padding clients.
     skips = cohort.chunk == 1 and cohort.width > cohort.size
     group = Group(
@@ -233,13 +236,16 @@ def train_cohorts(
       cohort=cohort,
       idle=layout.partial or faults.possible or skips,
       common=common,
-      visits=visit,
+      visits=visit._replace(struck=struck, draws=of_cohort),
     )
-    clients, report = loop(group)
+    clients, report = loop(group)  # summed over the clients of the cohort
     trained.append(clients)
     reports.append(report)
+  # A block that only clients of one depth have has the sums of their cohort.
   sums = functools.reduce(nets.add, reports)
-  return tuple(trained), devices.total(sums, mesh)
+  if mesh is not None:  # the round's one exchange between devices
+    sums = jax.lax.psum(sums, devices.AXIS)
+  return tuple(trained), sums
 
 
 def scatter(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from splitjax import trees, wire
@@ -19,7 +18,6 @@ from splitjax.engine.schedules import (
   Draws,
   Schedule,
   batches_of,
-  draw,
   plan_of,
   schedule,
 )
@@ -49,7 +47,7 @@ class Visit(NamedTuple):
   shard: Shard  #: without image and label, which are common
   sampled: Array  #: [] bool, False for padding and for a client that sits out
   struck: Struck  #: its faults, and whether it participates
-  draws: Tree = ()  #: of `with_draws`
+  draws: Tree = ()  #: of `draws_of`
   #: Those of its ClientRound, if its steps are taken one by one.
   schedules: tuple[Schedule | None, ...] = ()
 
@@ -130,40 +128,14 @@ class Group(NamedTuple):
     return sums._replace(**by_number)
 
 
-def with_draws(
-  method: Method, plan: BatchPlan, key: Array, visits: tuple[Visit, ...]
-) -> tuple[Visit, ...]:
-  """Makes the draws of all clients, from the round's key.
-
-  At once, because the generator's kernels, if compiled for each cohort, took a
-  tenth of a round's compile time.
-  """
-  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
-  width = max(visit.shard.rows.shape[-1] for visit in visits)
-
-  def draw_client(number, size):
-    client_key = jax.random.fold_in(key, number)
-    return draw(client_key, method.views, epochs, width, size)
-
-  draws = jax.vmap(draw_client)(
-    jnp.concatenate([visit.shard.number for visit in visits]),
-    jnp.concatenate([visit.shard.size for visit in visits]),
-  )
-  ends = np.cumsum([len(visit.sampled) for visit in visits]).tolist()
-  parts = map(slice, [0, *ends], ends)
-  return tuple(
-    visit._replace(draws=trees.take(draws, part))
-    for visit, part in zip(visits, parts, strict=True)
-  )
-
-
 def run(
   method: Method, plan: BatchPlan, ragged: bool, common: Common, visit: Visit
 ) -> tuple[Client, Array, Report]:
   """Runs a client's round with its own copy of the server.
 
-  A client whose update is not finite is masked: it stays as it was, and its
-  shares weigh nothing. Returns it, whether it counts, and its report.
+  A client whose network, memory, copy of the server, losses or shares are not
+  finite is masked: network and memory stay as they were, and its shares weigh
+  nothing. Returns it, whether it counts, and its report.
   """
   client_round = ClientRound(method, plan, common, visit)
   pair, context, tally = client_round.download()
@@ -309,7 +281,10 @@ class ClientRound:
   def take(
     self, number: int, pair: Pair, context: Tree, batches: Tree, key: Array
   ) -> tuple[Pair, Tally]:
-    """Calls a stage's `step`, or its `alone` while the server is down."""
+    """Calls a stage's `step`, or its `alone` while the server is down.
+
+    Returns the pair after it, and its losses and messages.
+    """
     stage = self.stages[number]
     down = self.visit.struck.server_down
 
@@ -331,7 +306,11 @@ class ClientRound:
       return jax.lax.cond(down, without_server, with_server)
 
   def batches(self, number: int, t: Array) -> tuple[tuple[Batch, ...], Array]:
-    """Collects the batches and the key of step t of a stage."""
+    """Collects the V batches of step t of a stage, and the step's key.
+
+    A batch has B samples of the client, augmented and standardised, in the
+    random order of this epoch.
+    """
     steps = self.schedules[number]
     assert steps is not None
     return batches_of(self._samples(number), steps, t)

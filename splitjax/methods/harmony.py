@@ -254,7 +254,7 @@ class Harmony(Adapting, Blended, Split):
   # Section 3.5: supervision that keeps labels private.
 
   def align(
-    self, early: Net, theta: Net, late: Array, b1: Batch, b2: Batch, key: Array
+    self, early: Net, server: Net, late: Array, b1: Batch, b2: Batch, key: Array
   ) -> Alignment:
     """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
     k, taps = self.early_taps(early, b2, key)
@@ -263,19 +263,19 @@ class Harmony(Adapting, Blended, Split):
     mode = {"train": True, "real": b2.real, "key": b2.key}
 
     def trunk(params):  # z_S' = theta_{K + 1 : -1}(z_C') (eq. 6)
-      net = theta._replace(params=params)
+      net = server._replace(params=params)
       e, _, passed = network.inject(self.backbone, net, taps, k, **mode)
       return e.reshape(len(e), -1), passed
 
     names = self.backbone.names(min(taps))
-    params = {name: theta.params[name] for name in names}
+    params = {name: server.params[name] for name in names}
     e, pull, passed = jax.vjp(trunk, params, has_aux=True)
     slope = jax.value_and_grad(csa, (0, 1))
     options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
     loss, at_both = slope(e, late, match, b1.real, **options)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
-    (d_theta,) = pull(d_early)
-    return Alignment(loss=loss, late=d_late, early=d_theta, passed=passed)
+    (d_trunk,) = pull(d_early)
+    return Alignment(loss=loss, late=d_late, early=d_trunk, passed=passed)
 
 
 def csa(

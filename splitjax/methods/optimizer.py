@@ -39,13 +39,9 @@ def _beta(momentum: Any) -> Any:
 OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
   "sgd": lambda m: optax.identity() if m is None else optax.trace(m),
   "adam": lambda m: optax.scale_by_adam(_beta(m)),
-  "adamw": lambda m: optax.scale_by_adam(_beta(m)),
 }
 """Name -> (momentum or None) -> optax transformation, without learning rate and
 weight decay. Add your own before a config names it."""
-
-DECOUPLED = {"adamw"}
-"""Rules whose weight decay is not added to the gradient."""
 
 
 def _exponential(optimizer: "Optimizer") -> optax.Schedule:
@@ -70,7 +66,7 @@ class Optimizer:
   lr: Annotated[float, POSITIVE]
   #: decay of SGD's buffer, beta_1 of Adam's relatives; None: neither
   momentum: Annotated[float | None, SHARE] = 0.9
-  #: times the parameter, added to the gradient, of DECOUPLED rules to the step
+  #: times the parameter, added to the gradient
   weight_decay: Annotated[float | None, NOT_NEGATIVE] = None
   server_lr: Annotated[float | None, POSITIVE] = None  #: of its side; None: lr
   #: largest norm of a side's gradient, before weight decay; None: no limit
@@ -109,8 +105,7 @@ class Optimizer:
     """The optax transformation of a block."""
     parts = [OPTIMIZERS[self.name](self.momentum)]
     if self.weight_decay is not None:
-      decay = optax.add_decayed_weights(self.weight_decay)
-      parts.insert(len(parts) if self.name in DECOUPLED else 0, decay)
+      parts.insert(0, optax.add_decayed_weights(self.weight_decay))
     return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
 
   def start(self, net: Net, memory: Tree = (), *, copied: bool = False) -> Half:

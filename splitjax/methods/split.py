@@ -108,12 +108,12 @@ class Split(Method):
 
     # Server: the features' gradient goes down.
     back = self.back(copy.net, z, front.depth, batch)
-    theta, dz = back.pull(jnp.asarray(1 - gamma, back.output.dtype))
+    grads, dz = back.pull(jnp.asarray(1 - gamma, back.output.dtype))
     dz = self.cross("down/feature_gradient", dz, batch)
 
     # Both: a step of the optimiser.
     half = self.optimizer.step(half, front.pull(dz, gamma), front.stats)
-    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    copy = self.optimizer.at_server.step(copy, grads, back.stats)
     losses = {"server": back.output}
     if network.classifier(self.backbone, half.net) is not None:
       losses["client"] = front.loss

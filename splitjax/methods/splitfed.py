@@ -82,8 +82,8 @@ class SplitFedV2(SplitFed):
     back = super().back(net, z, depth, batch)
 
     def pull(dl):
-      theta, dz = back.pull(dl)
-      return self.with_l2(theta, net), dz
+      grads, dz = back.pull(dl)
+      return self.with_l2(grads, net), dz
 
     return back._replace(pull=pull)
 
@@ -186,8 +186,8 @@ class MultiHead(SplitFed):
     depth = self.depth(body)
 
     def path(task):
-      theta, trained = task
-      logits = network.server_logits(self.backbone, theta, z, depth)
+      server_net, trained = task
+      logits = network.server_logits(self.backbone, server_net, z, depth)
       return jnp.where(trained, logits.astype(float), UNSURE)
 
     return jax.lax.map(path, (server.net, server.memory))
@@ -234,17 +234,17 @@ class MergeSFL(SplitFed):
     # Server: one pass on the merged features; the mean is over all samples.
     back = self.merged_back(copy.net, z, sent)
     share = fine.astype(back.output.dtype) / jnp.maximum(fine.sum(), 1)
-    theta, dz = back.pull(share)
+    server_grads, dz = back.pull(share)
     dz = self.cross("down/feature_gradient", dz, sent)
 
     # Clients: the gradient, scaled to that of each client's own mean loss.
     factor = fine.sum() / jnp.maximum(fine.sum(axis=1), 1)
     dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
-    (phi,) = pull(dz.astype(z.dtype))
+    (grads,) = pull(dz.astype(z.dtype))
 
     # Optimiser steps of all halves.
-    half = jax.vmap(self.optimizer.step)(half, phi, stats)
-    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    half = jax.vmap(self.optimizer.step)(half, grads, stats)
+    copy = self.optimizer.at_server.step(copy, server_grads, back.stats)
     mean_loss = jax.vmap(losses.masked_mean)(back.output, fine)
     return half, copy, {"server": mean_loss}
 

@@ -64,8 +64,7 @@ class SuperSFL(Split):
     return super().first_client(net, size)._replace(memory=jnp.bool_(False))
 
   def first_server(self, full, part, size):
-    theta = network.suffix(self.backbone, full, 0)
-    return Server(net=theta, common=NO_BLOCKS)
+    return Server(net=network.suffix(self.backbone, full, 0), common=NO_BLOCKS)
 
   def model(self, client, server):
     return nets.join(client.net, server.net)
@@ -84,7 +83,7 @@ class SuperSFL(Split):
 
     # Phase 2: the server's step; its gradient of the features and l_S down.
     back = self.back(copy.net, z, front.depth, batch)
-    theta, dz = back.pull(jnp.ones_like(back.output))
+    grads, dz = back.pull(jnp.ones_like(back.output))
     dz = self.cross("down/feature_gradient", dz, batch)
     wire.record("down/statistics", 4.0)
 
@@ -95,7 +94,7 @@ class SuperSFL(Split):
     encoder = {n: fused[n] for n in self.backbone.names(0, front.depth)}
     loss = w * front.loss + (1 - w) * back.output
     half = self.optimizer.step(half, local | encoder, front.stats)
-    copy = self.optimizer.at_server.step(copy, theta, back.stats)
+    copy = self.optimizer.at_server.step(copy, grads, back.stats)
     losses = {"client": front.loss, "server": back.output}
     return noted(half, loss), copy, losses
 
@@ -158,10 +157,10 @@ class SuperSFL(Split):
       total = trees.add(share.total, trees.scale(pull, copy))
       return Share(total=total, weight=share.weight + pull).mean(copy)
 
-    theta = nets.select(server.net, self.sends)
+    net = nets.select(server.net, self.sends)
     holders = Net(params=shares["holders"], stats=shares["holders"])
-    theta = nets.map_blocks(mixed, theta, shares["common"], holders)
-    return server._replace(net=nets.join(theta, server.net)), clients
+    net = nets.map_blocks(mixed, net, shares["common"], holders)
+    return server._replace(net=nets.join(net, server.net)), clients
 
 
 def noted(half, loss):

@@ -6,9 +6,7 @@ import jax.numpy as jnp
 import pytest
 from worlds import world
 
-from splitjax.engine.faults import Struck
-from splitjax.engine.schedules import draw, fold, plan_of
-from splitjax.engine.visit import Visit, with_draws
+from splitjax.engine.schedules import draw, draws_of, fold, plan_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -31,14 +29,9 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name):
   # The second cohort has more places, as of larger clients.
   wide = jnp.pad(shard.rows, ((0, 0), (0, 3)), constant_values=-1)
   shards = shard, shard._replace(rows=wide, number=shard.number + 9)
-  on = jnp.ones(len(shard.size), bool)
-  visits = tuple(
-    Visit(client=(), shard=shard, sampled=on, struck=Struck(active=on))
-    for shard in shards
-  )
-  drawn = jax.jit(lambda: with_draws(made.method, plan, KEY, visits))()
+  drawn = jax.jit(lambda: draws_of(made.method, plan, KEY, shards))()
   epochs = [plan_of(stage, plan).epochs for stage in made.method.stages()]
-  for shard, visit in zip(shards, drawn, strict=True):
+  for shard, got in zip(shards, drawn, strict=True):
     held = shard.rows.shape[1]
 
     @jax.jit
@@ -47,6 +40,6 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name):
       key = jax.random.fold_in(KEY, number)
       return draw(key, made.method.views, epochs, held, size)
 
-    want, got = alone(shard.number, shard.size), visit.draws
+    want = alone(shard.number, shard.size)
     orders = tuple(order[..., :held] for order in got.orders)
     chex.assert_trees_all_equal(got._replace(orders=orders), want)

@@ -151,8 +151,11 @@ def test_a_large_network_costs_only_its_client(name, number=1):
 class Marked(METHODS["splitgp"]):
   """Client 1 ends with a bad side, 2 with a bad server, 3 with a bad loss.
 
-  Client 4 uploads something that is not finite.
+  Client 4 uploads something that is not finite, 5 keeps such a memory.
   """
+
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=jnp.zeros(()))
 
   def receive(self, client, server, samples, round, key):
     client, server, _ = super().receive(client, server, samples, round, key)
@@ -168,6 +171,8 @@ class Marked(METHODS["splitgp"]):
 
   def send(self, client, server, context, samples, weight, key):
     kept, shares = super().send(client, server, (), samples, weight, key)
+    memory = kept.memory + jnp.where(context == 5, jnp.nan, 1.0)
+    kept = kept._replace(memory=memory)
     secret = jnp.where(context == 4, jnp.nan, weight)
     return kept, shares | {"secret": secret}
 
@@ -186,12 +191,16 @@ def test_one_bad_number_is_enough():
     backbone=plain.method.backbone, optimizer=plain.method.optimizer
   )
   made = plain._replace(method=method)
-  state, metrics = made.round(made.state())
-  assert np.flatnonzero(metrics.masked).tolist() == [1, 2, 3, 4]
+  bad = [1, 2, 3, 4, 5]
+  state, _ = made.round(made.state())
+  state, metrics = made.round(state)  # the round before has spoilt nothing
+  assert np.flatnonzero(metrics.masked).tolist() == bad
   sizes = np.concatenate([shard.size for shard in made.shards])
   numbers = np.concatenate([shard.number for shard in made.shards])
-  good = sizes[~np.isin(numbers, [1, 2, 3, 4])].sum()
+  good = sizes[~np.isin(numbers, bad)].sum()
   assert float(state.server.memory) == good
+  memory = np.concatenate([clients.memory for clients in state.clients])
+  assert memory.tolist() == [0.0 if n in bad else 2.0 for n in numbers]
   leaves = jax.tree.leaves((state.clients, state.server))
   assert all(np.isfinite(x).all() for x in leaves)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import data, models, simulation, trees, wire
-from splitjax.engine import devices, round, visit
+from splitjax.engine import devices, round, schedules, visit
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round
@@ -238,12 +238,13 @@ def client_round(
     (state.clients[cohort], shard._replace(image=(), label=())),
   )
   active = jnp.ones(1, bool)
+  (draws,) = schedules.draws_of(method, plan, common.key, cohort_of_one[1:])
   client = visit.Visit(
     *cohort_of_one,
     sampled=active,
     struck=strike(NO_FAULTS, method, common.round, jnp.array([n]), active),
+    draws=draws,
   )
-  (client,) = visit.with_draws(method, plan, common.key, (client,))
   return ClientRound(method, plan, common, trees.take(client, 0))
 
 

@@ -24,7 +24,6 @@ PLAIN = {
   "adam": lambda wd: optax.chain(
     optax.add_decayed_weights(wd), optax.adam(LR, b1=0.8)
   ),
-  "adamw": lambda wd: optax.adamw(LR, b1=0.8, weight_decay=wd),
 }
 
 
