@@ -121,8 +121,7 @@ def grams(joules: float, rates: Rates) -> float:
 def whole_round(subject: Subject) -> RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
-  A client is cut at its depth by Method.cuts, or else of its cohort. The server
-  has no work where clients hold whole networks without cuts.
+  The server has no work where clients hold whole networks without cuts.
   """
   method = subject.method
   served = method.needs_server
@@ -194,8 +193,8 @@ def _numbers(end: End) -> Iterator[Number]:
 def of_run(end: End, accuracy: float) -> dict[str, float | None]:
   """Sums up the costs of all rounds.
 
-  "grams" are of CO2, "watts" the mean power, and "watts_per_point" watts per
-  percentage point of `accuracy`, which is on the first test set.
+  "watts" is the mean power, "watts_per_point" that per percentage point of
+  `accuracy`, which is on the first test set.
   """
   assert end.subject.fleet.hardware is not None  # of every run
   seconds, clients, server = (

@@ -160,8 +160,7 @@ def alike(method: Method, depth: int) -> bool:
   """Tells whether all clients of a depth give the same answers after a round.
 
   They do if a client keeps no parameter or statistic that answers, the server
-  has one network for all of them, and no other client's path answers (`pick`).
-  Personalised copies are never alike.
+  has one network for all, and no other client's path answers (`pick`).
   """
   if method.pick or type(method).part_two is not Method.part_two:
     return False
@@ -307,10 +306,7 @@ def copied(tree: Tree, mesh: Mesh | None) -> Tree:
 
 
 def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
-  """Finds each client's row in the joined cohorts: [num_clients] int32.
-
-  `numbers` has the client numbers [N] of each cohort. Padding is skipped.
-  """
+  """Finds each client's row in the joined cohorts, [num_clients] int32."""
   real = [np.arange(cohort.width) < cohort.size for cohort in cohorts]
   rows = jnp.asarray(np.flatnonzero(np.concatenate(real)))
   return rows[jnp.argsort(jnp.concatenate(numbers)[rows])]

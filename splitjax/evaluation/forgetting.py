@@ -1,12 +1,9 @@
 """Forgetting: by class, over the rounds, and within a round.
 
-All values are fractions. The accuracy of a class without a test sample is NaN,
-and means leave it out. Hydra's paper leaves open which rounds count: here the
-evaluated ones (eval.every).
-
-References:
-  Hydra (Tirana et al., AAAI 2026), Section 3.1 (eq. 1, 2), Figure 11 and
-    appendix G.4 (accuracy by position).
+Hydra (Tirana et al., AAAI 2026), Section 3.1 (eq. 1, 2), Figure 11 and appendix
+G.4 (accuracy by position). All values are fractions; means leave out a class
+without a test sample, whose accuracy is NaN. The paper leaves open which rounds
+count: here the evaluated ones (eval.every).
 """
 
 import warnings
@@ -56,8 +53,8 @@ def performance_gap(per_class: np.ndarray) -> np.ndarray:
 
   PG(r) = 1/L sum_l (max_k A_k^r - A_l^r), from A_l [..., C] to [...]
 
-  A choice: the paper prints max_k { min(0, A_l - A_k) }, which is 0 for k = l
-  and so always 0; its text and tables mean the absolute gap to the best label.
+  The paper prints max_k { min(0, A_l - A_k) }, which is always 0, since it is 0
+  for k = l; its text and tables mean the absolute gap to the best label.
   """
   values = np.asarray(per_class, np.float64)
   best = np.fmax.reduce(values, axis=-1, keepdims=True)
@@ -69,16 +66,14 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
 
   BW(R) = 1/L sum_l max_{r < R} (A_l^r - A_l^R)
 
-  In the paper R is the last round. A choice: here it is each evaluated round in
-  turn, so that a median can be taken. From A_l^r [R, C] to [R]: NaN for the
-  first round, below 0 if classes are on average better than ever before.
+  In the paper R is the last round, here each evaluated round in turn, so that a
+  median can be taken. From A_l^r [R, C] to [R]: NaN for the first round, below
+  0 if classes are on average better than ever before.
   """
   values = np.asarray(per_class, np.float64)
-  out = np.full(len(values), np.nan)
-  if len(values) > 1:
-    past = np.fmax.accumulate(values[:-1], axis=0)
-    out[1:] = over_clients(past - values[1:])
-  return out
+  past = np.full_like(values, np.nan)  # before the first round
+  past[1:] = np.fmax.accumulate(values, axis=0)[:-1]
+  return over_clients(past - values)
 
 
 def late_numbers(

@@ -45,12 +45,11 @@ class Answered(NamedTuple):
   """What both exits answered to the clients' samples, and who may answer."""
 
   exits: Exits  #: arrays [N, M]
-  #: [M] int; or [N, M] if each client has its own samples
-  labels: np.ndarray
+  labels: np.ndarray  #: [N, M] int, or [M] if clients have the same samples
   #: [R, N, M] bool, the samples of each test set; or int, each sample's weight
   samples: np.ndarray
-  #: which exits can answer, as in `Method.answers`; ("client",) is the case
-  #: "device only" of SplitGP's Table IV, ("server",) its case "server only"
+  #: which exits can answer: both, or one ("device only" and "server only" of
+  #: SplitGP's Table IV), as in `Method.answers`
   sides: tuple[str, ...] = ("client", "server")
 
 
@@ -90,11 +89,10 @@ def offloads(
   Of entropies [..., M] at thresholds [..., 1]; with one of the `sides` the
   threshold does not matter.
   """
-  # not (E < e) rather than E >= e: a NaN entropy offloads
+  # not (E < e) rather than E >= e: NaN, of entropy or threshold, offloads
   unsure = ~(entropy < threshold)
-  if len(sides) == 1:
-    return unsure | True if sides == ("server",) else unsure & False
-  return unsure
+  # A side that answers alone answers all samples.
+  return (unsure | ("client" not in sides)) & ("server" in sides)
 
 
 def score(answered: Answered, threshold: np.ndarray | float) -> Gated:
@@ -126,8 +124,8 @@ def sweep(answered: Answered, thresholds: Sequence[float]) -> Gated:
 def best(swept: Gated) -> Gated:
   """Chooses the most accurate threshold for every client and set.
 
-  Of equally accurate thresholds it takes the largest, which offloads least. A
-  client without samples gets the threshold NaN.
+  Of equally accurate ones it takes the largest, which offloads least; NaN for a
+  client without samples.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   # The largest threshold first: argmax returns the first maximum.
@@ -139,10 +137,7 @@ def best(swept: Gated) -> Gated:
 
 
 def offloaded(answered: Answered, threshold: np.ndarray) -> np.ndarray:
-  """Tells which samples are offloaded at thresholds [N], [N, M] bool.
-
-  At NaN a client offloads every sample.
-  """
+  """Tells which samples are offloaded at thresholds [N], [N, M] bool."""
   entropy = np.asarray(answered.exits.entropy)
   limit = np.asarray(threshold, np.float64)[:, None]
   return np.asarray(offloads(entropy, limit, answered.sides))
@@ -227,7 +222,7 @@ def _with_proxies(
 
 
 def patches(image: Array, key: Array) -> Array:
-  """Cuts an image [H, W, c] into PATCHES x PATCHES parts, in random order.
+  """Puts the PATCHES x PATCHES parts of an image [H, W, c] in random order.
 
   This keeps colours, strokes and textures and destroys the shape. A remainder
   at the border, where PATCHES does not divide the size, stays in place.

@@ -220,7 +220,6 @@ def split_depths(
   limit: float = math.inf,
   smallest: int = 0,
   depths: Sequence[int] | None = None,
-  batch: int = 64,
   vocabulary: int = 0,
   **options: Any,
 ) -> pd.DataFrame:
@@ -235,7 +234,6 @@ def split_depths(
     limit: tau', the latency allowed for one sample.
     smallest: |phi_min|, parameters that personalisation needs.
     depths: the depths to evaluate, ascending; None: all.
-    batch: samples of a step, for the memory of the server's blocks.
     vocabulary: V, for a backbone of token ids.
     **options: options of the backbone.
 
@@ -246,8 +244,6 @@ def split_depths(
       features: how many numbers one sample has at the cut.
       bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
         D.2).
-      memory: bytes that the server's blocks take in float32, with their outputs
-        for a batch; one of Hydra's heads takes as many if it begins here.
       cut, at_client, at_server: latency of one sample (eq. 30, 28 and 29).
       largest_prefix, largest_power, largest_bandwidth: the `Propositions`.
       within_limit, beats_client, beats_server: whether they are met.
@@ -272,13 +268,10 @@ def split_depths(
   table = table.set_index("depth")
   table["channels"] = [features[-1] for features in table.pop("cut")]
 
-  # What the cut sends, and what the blocks behind it hold for a batch.
   sent = np.array([math.prod(x) for x in outputs(net).values()])
   index = np.array(depths) - 1
   table["features"] = sent[index]
   table["bottleneck"] = (sent <= np.minimum.accumulate(sent))[index]
-  behind = sent.sum() - sent.cumsum()[index] + classes
-  table["memory"] = 4 * (table.theta + batch * behind)
 
   # Compare latencies, not bounds: with beta = 0 a bound is infinite.
   pixels = math.prod(shape)

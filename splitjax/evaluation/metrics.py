@@ -7,10 +7,9 @@
     depending on the thresholds of eval.threshold_rule.
   probabilities: [T, C] float, the softmax of the exit that answered.
 
-If all metrics take (labels, answers) alone, the probabilities of the test
-samples are not kept, which saves memory. Keyword-only arguments are options of
-a config. A metric returns NaN for a client for whom it is not defined; means
-over clients leave that client out.
+Probabilities are kept only if a metric takes them, which saves memory. Keyword-
+only arguments are options of a config. A metric returns NaN for a client for
+whom it is not defined; means over clients leave that client out.
 
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1]), np.array([0, 0])
@@ -40,8 +39,8 @@ def ece(
   """Expected calibration error (Guo et al., ICML 2017, eq. 3).
 
   ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)| over M = `bins` bins. Bin B_m has
-  the samples whose answer has a probability in ((m - 1) / M, m / M]; an empty
-  bin adds 0. NaN if an answer's probability is NaN. scikit-learn lacks ECE.
+  the samples whose answer has a probability in ((m - 1) / M, m / M]. NaN if an
+  answer's probability is NaN.
   """
   if bins < 1:
     raise UserError(f"bins={bins} must be at least 1")
@@ -72,8 +71,8 @@ def check_metrics(
 ) -> None:
   """Tries each metric on two made-up samples of every class.
 
-  Raises UserError if a metric returns no number, or if its key is in `taken`,
-  which has the names of a report's other numbers.
+  Raises UserError if one returns no number, or if its key is in `taken`, which
+  has the names of a report's other numbers.
   """
   for key in specs.keys() & taken:
     raise UserError(
@@ -88,10 +87,9 @@ def check_metrics(
 def measure(
   specs: Mapping[str, Spec], answered: Answered, threshold: np.ndarray
 ) -> dict[str, np.ndarray]:
-  """Computes every metric of every client on every test set.
+  """Computes every metric at thresholds [R, N]: key -> [R, N] float64.
 
-  `threshold` is [R, N], nats. Returns key -> [R, N] float64; NaN for a client
-  without samples. Raises a UserError if a metric returns no number.
+  NaN for a client without samples. Raises UserError if one returns no number.
   """
   exits, labels, samples, _ = answered
   out = {key: np.full(samples.shape[:2], np.nan) for key in specs}

@@ -1,6 +1,5 @@
 """Scores of runs: threshold rules without test labels, notes on numbers."""
 
-import dataclasses
 import json
 
 import jax
@@ -34,12 +33,6 @@ def run_it(tmp_path_factory):
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)
-
-
-def other(config, **changes):
-  return dataclasses.replace(
-    config, eval=dataclasses.replace(config.eval, **changes)
-  )
 
 
 @pytest.mark.slow
@@ -102,19 +95,16 @@ def test_no_test_label_is_used():
 @pytest.mark.slow
 def test_held_out_samples_are_not_trained_on():
   config = tiny.resolved(draft())
-  task, whole = (
-    experiment.build(config),
-    experiment.build(other(config, holdout=0.0, threshold_rule="oracle")),
-  )
+  task = experiment.build(config)
+  whole = experiment.build(tiny.resolved(draft(holdout=0.0, rule="oracle")))
   assert whole.held is None and whole.aside is None
   subject = experiment.make_subject(task, "own")
   for cohort, shard in zip(subject.fleet.cohorts, subject.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
-      learnt = set(np.asarray(rows)[: int(size)].tolist())
-      back = set(task.test_sets.validation[n].tolist())
-      assert len(learnt) == 12 and len(back) == 8 and not learnt & back
-      assert learnt | back == set(whole.test_sets.parts[n].tolist())
-      assert int(size) == 12  # what zeta_n is made of
+      trained = np.asarray(rows)[: int(size)]  # what zeta_n is made of
+      both = np.concatenate([trained, task.test_sets.validation[n]])
+      assert len(trained) == 12 and len(both) == 20
+      np.testing.assert_array_equal(np.sort(both), whole.test_sets.parts[n])
   rows = np.concatenate(task.test_sets.parts)
   pixels = task.data.train_image[rows].astype(float)
   assert task.network.mean == pytest.approx([pixels.mean()])
@@ -187,23 +177,15 @@ def test_an_invalid_rule_is_one_line(changes, field):
     tiny.resolved(draft(**changes))
 
 
-PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
-
-
-def test_held_out_samples_are_a_share_of_each_clients():
-  kept, back = data.client_split(PARTS, 3, (0.75, 0.25), stream=data.HOLD)
-  assert [len(rows) for rows in back] == [5, 2, 1]
-  for part, *both in zip(PARTS, kept, back, strict=True):
-    np.testing.assert_array_equal(np.sort(np.concatenate(both)), part)
-  # Arranged by client, with draws that do not depend on the others.
-  classes = np.array([0, 1] * 10 + [2] * 20)
-  table = data.holdout(classes, back, 3)
-  assert table.rows.shape == (3, 5) and table.rows.dtype == np.int32
-  for n, rows in enumerate(back):
-    real = table.rows[n] >= 0
-    np.testing.assert_array_equal(table.rows[n, real], rows)
-    np.testing.assert_array_equal(table.label[n, real], classes[rows])
-  alone = data.holdout(classes, back[:1], 3)
+def test_held_out_samples_are_arranged_by_client():
+  parts = [np.arange(0, 5), np.arange(20, 22)]
+  classes = np.arange(30) % 3
+  table = data.holdout(classes, parts, 3)
+  np.testing.assert_array_equal(table.rows[1], [20, 21, -1, -1, -1])
+  want = classes[np.concatenate(parts)]
+  np.testing.assert_array_equal(table.label[table.rows >= 0], want)
+  # Draws do not depend on the other clients.
+  alone = data.holdout(classes, parts[:1], 3)
   np.testing.assert_array_equal(alone.draw[0], table.draw[0])
 
 

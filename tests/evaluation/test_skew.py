@@ -20,24 +20,18 @@ CLASSES = np.array([0, 1, 0, 1])
 CLIENTS = np.array([0, 0, 1, 1])
 
 
-def test_distance_ratio_by_hand():
+def test_measures_by_hand():
   # Of length 1: same class across clients |(0, 1) - (0, -1)| = 2 and 0, mean 1;
   # different classes across clients sqrt(2) twice.
-  got = distance_ratio(Z, CLASSES, CLIENTS)
-  assert got == pytest.approx(1 / math.sqrt(2))
-
-
-def test_silhouette_by_hand():
-  # Of length 1. Class 0: a = 0, so 1 each. Class 1: a = 2, b = sqrt(2):
-  # (sqrt(2) - 2) / 2 each. With two samples of a class a is the other's.
+  ratio = distance_ratio(Z, CLASSES, CLIENTS)
+  assert ratio == pytest.approx(1 / math.sqrt(2))
+  # The pair of one image is left out: class 0 is the same image at both.
+  ratio = distance_ratio(Z, CLASSES, CLIENTS, np.array([7, 8, 7, 9]))
+  assert ratio == pytest.approx(2 / math.sqrt(2))
+  # Class 0: a = 0, so 1 each. Class 1: a = 2, b = sqrt(2): (sqrt(2) - 2) / 2
+  # each. With two samples of a class a is the other's.
   got = silhouette(Z, CLASSES)
   assert got == pytest.approx((2 + (math.sqrt(2) - 2)) / 4)
-
-
-def test_pairs_of_one_image_are_left_out():
-  images = np.array([7, 8, 7, 9])  # class 0 is the same image at both
-  got = distance_ratio(Z, CLASSES, CLIENTS, images)
-  assert got == pytest.approx(2 / math.sqrt(2))
 
 
 def test_distance_ratio_equals_a_double_loop():
@@ -86,21 +80,15 @@ def test_finite_ones_are_chosen_and_not_too_many():
 COUNT = 23
 
 
-def config(count=COUNT, **methods):
-  """The tiny run of SplitGP, fine-tuned in its last row, and of others."""
-  c = tiny.tiny(splitgp="splitgp", **methods)
-  c.methods["splitgp"].finetune = True
-  c.eval.embeddings = count
-  return tiny.resolved(c)
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, quick_compile_all):
-  """A run of a method with a server and of one without."""
+  """A run of a method with a server, fine-tuned, and of one without."""
   del quick_compile_all
+  c = tiny.tiny(splitgp="splitgp", local="local")
+  c.methods["splitgp"].finetune = True
+  c.eval.embeddings = COUNT
   workdir = tmp_path_factory.mktemp("embedded") / "w"
-  made = config(local="local")
-  return made, workdir, splitjax.run(made, workdir)
+  return tiny.resolved(c), workdir, splitjax.run(c, workdir)
 
 
 def kept(workdir, key):
@@ -110,60 +98,52 @@ def kept(workdir, key):
 
 @pytest.mark.slow
 def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
-  made, workdir, _ = ran
-  task = experiment.build(made)
-  found = kept(workdir, "splitgp")
+  resolved, workdir, results = ran
+  task = experiment.build(resolved)
+  arrays = kept(workdir, "splitgp")
   # The toy's blocks are 6 wide.
-  assert found["embedding"].shape == (6, COUNT, 6)
-  assert found["pool"] == "test" and found["row"] == "splitgp+FT"
-  np.testing.assert_array_equal(
-    found["label"], task.data.test_label[found["rows"]]
-  )
+  assert arrays["embedding"].shape == (6, COUNT, 6)
+  assert arrays["pool"] == "test" and arrays["row"] == "splitgp+FT"
+  label = task.data.test_label[arrays["rows"]]
+  np.testing.assert_array_equal(arrays["label"], label)
   trained = splitjax.load(workdir, "splitgp")
-  image = task.data.test_image[found["rows"]]
+  image = task.data.test_image[arrays["rows"]]
   for n in (0, 5):
-    own = trained.embeddings(n, image)
-    np.testing.assert_allclose(found["embedding"][n], own, atol=1e-4)
+    got = trained.embeddings(n, image)
+    np.testing.assert_allclose(arrays["embedding"][n], got, atol=1e-4)
     cohorts = trained.network.fleet.cohorts
     depth = next(c.depth for c in cohorts if n in c.ids)
-    assert found["depth"][n] == depth
-
-
-@pytest.mark.slow
-def test_methods_without_a_server_are_left_out(ran):
-  made, workdir, results = ran
-  place = experiment.folder(workdir, "local")
-  assert not (place / "embeddings.npz").exists()
-  assert selected(results, "silhouette").row.tolist() == ["splitgp+FT"]
-  found = kept(workdir, "splitgp")
+    assert arrays["depth"][n] == depth
   for metric in ("silhouette", "distance_ratio"):
-    assert results.value("splitgp+FT", metric) == found[metric]
+    assert results.value("splitgp+FT", metric) == arrays[metric]
   page = (workdir / "report.md").read_text()
-  assert f"{found['distance_ratio']:.3f}" in page
+  assert f"{arrays['distance_ratio']:.3f}" in page
   assert "embeddings_splitgp.png" in page
+  # A method without a server has none.
+  assert not (experiment.folder(workdir, "local") / "embeddings.npz").exists()
+  assert selected(results, "silhouette").row.tolist() == ["splitgp+FT"]
   with pytest.raises(UserError, match="whole network"):
-    image = experiment.build(made).data.test_image[:1]
-    splitjax.load(workdir, "local").embeddings(0, image)
+    splitjax.load(workdir, "local").embeddings(0, image[:1])
 
 
 @pytest.mark.slow
 def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
   _, workdir, _ = ran
-  place = workdir / "evaluate"
+  folder = workdir / "evaluate"
   for count, some in ((12, True), (0, False)):
     results = splitjax.evaluate_again(workdir, {"eval.embeddings": count})
     assert bool(values(results, "silhouette")) == some
-    assert (place / "embeddings_splitgp.png").exists() == some
-    assert len(list(place.rglob("*.npz"))) == some
+    assert (folder / "embeddings_splitgp.png").exists() == some
+    assert len(list(folder.rglob("*.npz"))) == some
     if some:
-      assert kept(place, "splitgp")["embedding"].shape == (6, 12, 6)
+      assert kept(folder, "splitgp")["embedding"].shape == (6, 12, 6)
 
 
 def test_a_damaged_file_is_one_line(tmp_path):
-  place = experiment.folder(tmp_path, "a") / "embeddings.npz"
-  place.parent.mkdir(parents=True)
-  place.write_bytes(b"PK\x03\x04 half a file")
-  with refused(str(place)):
+  path = experiment.folder(tmp_path, "a") / "embeddings.npz"
+  path.parent.mkdir(parents=True)
+  path.write_bytes(b"PK\x03\x04 half a file")
+  with refused(str(path)):
     settings = tiny.resolved(a="splitgp").to_dict()
     experiment.pictures(tmp_path, settings, tmp_path)
 
