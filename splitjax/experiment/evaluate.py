@@ -21,10 +21,10 @@ from splitjax.experiment import (
   workdirs,
 )
 from splitjax.experiment.console import say
-from splitjax.experiment.network import from_scratch
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.task import Task, build, end_of, make_subject
+from splitjax.experiment.task import Task, end_of, make_subject
 from splitjax.experiment.train import finish, judge, placed
+from splitjax.experiment.trained import rebuilt
 from splitjax.experiment.workdirs import About
 from splitjax.files import Json
 from splitjax.reports import tensorboard
@@ -159,23 +159,7 @@ def _task(
       f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
       " change config.eval and privacy.delta alone"
     )
-  # Files of a pretrained network and of devices are not needed: the trained
-  # weights and the devices are stored.
-  task = build(from_scratch(config), facts.get("devices"))
-  task = task._replace(config=config)
-  if task.facts["digest"] != facts["digest"]:
-    raise UserError(
-      f"--workdir={workdir} was trained on other data: {config.data.name} has"
-      " changed since"
-    )
-  # Other test sets may imply other training samples.
-  if task.facts["partition"] != facts["partition"]:
-    raise UserError(
-      "eval.shift.name, eval.holdout, or the code of data.partition="
-      f"{config.data.partition.name}: it deals clients other samples than in"
-      " the training; set it back, or train anew"
-    )
-  return task
+  return rebuilt(workdir, config, facts)
 
 
 def _evaluate_method(

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, SingleDeviceSharding
 
-from splitjax import rules, target, trees
+from splitjax import rules, target
 from splitjax.engine import devices
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
@@ -144,16 +144,12 @@ class Programs:
 
     The saved cohorts must begin with their real clients, in order.
     """
-    clients = self.place_clients(state.clients)
-    return self._put(state._replace(clients=()))._replace(clients=clients)
-
-  def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
-    """Adds padding to saved cohorts [N, ...] of clients or their networks."""
     grow = jax.jit(
       functools.partial(with_padding, self.subject.fleet),
       out_shardings=devices.client_sharding(self.task.mesh, devices.DIVIDED),
     )
-    return grow(self._put(cohorts))
+    clients = grow(self._put(state.clients))
+    return self._put(state._replace(clients=()))._replace(clients=clients)
 
   def shapes(self, widths: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
@@ -385,19 +381,3 @@ def _shapes(tree: Tree, sharding: Any) -> Tree:
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
   )
-
-
-def personal_shapes(
-  method: Method, state: State, widths: Sequence[int]
-) -> tuple[Net, ...]:
-  """Returns the shapes of each cohort's networks, at `widths` clients."""
-
-  def networks(count, clients, server):
-    net = method.model(trees.take(clients, 0), server)
-    return trees.repeat(net, count)
-
-  shapes = [
-    jax.eval_shape(functools.partial(networks, count), clients, state.server)
-    for count, clients in zip(widths, state.clients, strict=True)
-  ]
-  return on_first_device(tuple(shapes))

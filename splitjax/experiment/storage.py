@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,7 @@ from splitjax.experiment import machine
 from splitjax.experiment.console import say
 from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
 from splitjax.files import Damaged
-from splitjax.reports.tensorboard import EventFile
-from splitjax.types import Net, State, Tree, UserError
+from splitjax.types import State, Tree, UserError
 
 DAMAGED = "damaged"
 """The folder of checkpoints that are not what was written."""
@@ -48,14 +47,13 @@ shapes, dtypes and shardings of what was saved (ShapeDtypeStructs)."""
 class Log:
   """The lines of a method's rounds, on the disk alone.
 
-  With several processes only the first one writes. `trackers` get its lines.
+  With several processes only the first one writes.
   """
 
   def __init__(self, method_dir: Path):
     """Changes nothing on the disk; `method_dir` is the method's folder."""
     self._path = method_dir / ROUNDS
     self._digest = hashlib.sha256()
-    self.trackers: Sequence[EventFile] = ()
 
   def restore(self, text: str) -> None:
     """Makes the log what it was when a checkpoint was written.
@@ -81,8 +79,6 @@ class Log:
     content = text.encode() + b"\n"
     files.append(self._path, content)
     self._digest.update(content)
-    for tracker in self.trackers:
-      tracker.append(line)
 
   def text(self) -> str:
     """Reads all lines, once they are on the disk; "" in other processes.
@@ -103,14 +99,7 @@ class Log:
         self._path.open("rb") as file,
       ):
         os.fsync(file.fileno())  # survives a power failure
-    for tracker in self.trackers:
-      tracker.flush()
     return content.decode()
-
-  def close(self) -> None:
-    """Closes the trackers."""
-    for tracker in self.trackers:
-      tracker.close()
 
   def __iter__(self) -> Iterator[Line]:
     content = files.read(self._path) or b""
@@ -131,8 +120,7 @@ class Record:
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
     masked: whether a round left out what was not finite.
-    digests: those of the written "state" and its "form", of the "log", and of
-      "personal" networks, see `digest`.
+    digests: of what was written beside: "state", its "form", "log".
   """
 
   round: int = 0
@@ -146,29 +134,20 @@ class Record:
   digests: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Kept:
-  """A checkpoint as it was written.
-
-  Attributes:
-    record: its record.
-    state: the state after the record's round, padding included.
-    personal: the personalised networks of each cohort's clients; () if there
-      are none, or if they were not wanted.
-    log: the lines of all rounds.
-  """
+class Kept(NamedTuple):
+  """A checkpoint as it was written."""
 
   record: Record
-  state: State
-  personal: tuple[Net, ...] = ()
-  log: str = ""
+  state: State  #: after the record's round, padding included
+  log: str  #: the lines of all rounds
 
   def digests(self) -> dict[str, str]:
     """Returns the digests of what is kept, see `Record`."""
-    trees = {"state": self.state, "personal": self.personal}
-    digests = {name: digest(tree) for name, tree in trees.items() if tree}
-    digests["form"] = form(self.state)
-    return digests | {"log": files.digest(self.log.encode())}
+    return {
+      "state": digest(self.state),
+      "form": form(self.state),
+      "log": files.digest(self.log.encode()),
+    }
 
 
 class Checkpoints:
@@ -202,17 +181,13 @@ class Checkpoints:
     Digests are added to the record.
     """
     record = dataclasses.replace(snapshot.record, digests=snapshot.digests())
-    items: dict[str, Any] = {
-      "state": ocp.args.StandardSave(snapshot.state),
-      "record": ocp.args.JsonSave(files.sealed(dataclasses.asdict(record))),
-      "log": ocp.args.JsonSave({"lines": snapshot.log}),
-    }
-    if snapshot.personal:
-      items["personal"] = ocp.args.StandardSave(snapshot.personal)
+    items = ocp.args.Composite(
+      state=ocp.args.StandardSave(snapshot.state),
+      record=ocp.args.JsonSave(files.sealed(dataclasses.asdict(record))),
+      log=ocp.args.JsonSave({"lines": snapshot.log}),
+    )
     with self._explained():
-      self._manager.save(
-        record.round, args=ocp.args.Composite(**items), force=True
-      )
+      self._manager.save(record.round, args=items, force=True)
     self._saved = time.monotonic()
 
   def close(self) -> None:
@@ -276,11 +251,8 @@ def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
   return None
 
 
-def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
-  """Reads a checkpoint; raises Damaged if it is not what was written.
-
-  With `personal`, personalised networks are read, too.
-  """
+def read(path: Path, wanted: Wanted) -> Kept:
+  """Reads a checkpoint; raises Damaged if it is not what was written."""
   _read_all(path)
   with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
 
@@ -310,20 +282,10 @@ def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
         f"{path} has another state than this version of splitjax: use the"
         " version that wrote it, or train in a new folder"
       )
-    written = dict(record.digests)
-    nets: tuple[Net, ...] = ()
-    if not personal:
-      written.pop("personal", None)
-    elif "personal" in written:
-      shapes = personal(record.places)
-      nets = item(personal=ocp.args.StandardRestore(shapes)).personal
-    snapshot = Kept(
-      record=record,
-      state=item(state=ocp.args.StandardRestore(like)).state,
-      personal=nets,
-      log=item(log=ocp.args.JsonRestore()).log["lines"],
-    )
-  if snapshot.digests() != written:
+    state = item(state=ocp.args.StandardRestore(like)).state
+    log = item(log=ocp.args.JsonRestore()).log["lines"]
+  snapshot = Kept(record=record, state=state, log=log)
+  if snapshot.digests() != record.digests:
     raise Damaged(f"{path} is not what was written")
   return snapshot
 

@@ -38,8 +38,9 @@ from splitjax.experiment.storage import Checkpoints, Kept, Log, Record
 from splitjax.experiment.task import Task, end_of, make_subject
 from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
-from splitjax.reports import numbers, tensorboard
-from splitjax.types import Net, Number, Row, State, UserError
+from splitjax.reports import numbers
+from splitjax.reports.tensorboard import EventFile
+from splitjax.types import Number, Row, State, UserError
 
 
 def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
@@ -73,13 +74,14 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   end_if(console.requested(stop), trained)
   work = work_of(method.subject)
   judged = list[Scores]()
-  personal: tuple[Net, ...] | None = None
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(method_dir, config.checkpoint)
     progress = Progress(method.subject.label, rounds, trained)
+    events = list[EventFile]()
     if config.tensorboard and machine.is_first_process():
-      log.trackers = [tensorboard.EventFile(workdir, key, log)]
-    for close in (checkpoints.close, progress.close, log.close):
+      events.append(EventFile(workdir, key, log))
+    closing = [checkpoints.close, progress.close, *(x.close for x in events)]
+    for close in closing:
       stack.callback(close)
 
     for number in range(trained + 1, rounds + 1):
@@ -95,24 +97,24 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
       judged = evaluate(method, state, record, line)
       log.append(line)
       progress.round(number, line)
+      for file in events:
+        file.append(line)
 
       # Keep it: where due, before a stop, and at the end.
       at_end = number == rounds
       request = None if at_end else console.requested(stop)
       if at_end or request or checkpoints.due(number):
-        personal = method.personalise(state) if at_end else ()
-        snapshot = Kept(
-          record=record, state=state, personal=personal, log=log.text()
-        )
-        checkpoints.save(snapshot)
+        checkpoints.save(Kept(record=record, state=state, log=log.text()))
+        for file in events:
+          file.flush()
       end_if(request, number)
 
   # A run that resumed after its last round has no evaluation yet.
-  if personal is None:
-    personal = method.personalise(state)
+  if trained == rounds:
     judged = judge(method, state, method.subject.method.rows, None)
   machine.wait_for_all("logged")  # process 0 has written all lines
   past = history.read_history(log, config, method.subject.method.rows)
+  personal = method.personalise(state)
   end = end_of(method.subject, judged, state, personal, *past)
   trained_by = {
     "rounds": rounds,
@@ -277,23 +279,19 @@ def judge(
 
 CUTS = (
   "{}: every client trains with its own copy of the server's part, which equals"
-  " training the whole network. The cut changes no accuracy, only"
-  " messages, time and energy."
+  " training the whole network. The cut changes only messages, time and energy."
 )
 """The note on a method with Method.cuts, whose clients hold whole networks."""
 
 WAITED = (
   "{} was evaluated only after the last round (eval.personal=last): it has no"
-  " best round and no cost to a target; its medians over rounds use that one"
-  " round."
+  " best round and no cost to a target."
 )
 """The note on a row that was evaluated only after the last round."""
 
 PARTS = (
   "Before the last round, evaluations use at most {} test samples of each"
-  " client (eval.samples), and with them all numbers of several rounds:"
-  " learning curves, best rounds, costs to a target, medians over rounds. The"
-  " tables of the last round use all samples."
+  " client (eval.samples), and so do all numbers of several rounds."
 )
 """The note on evaluations with some of the test samples."""
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import files, trees
+from splitjax import files, target, trees
 from splitjax.config import loading
 from splitjax.config.config import Config
 from splitjax.data import feed
@@ -28,8 +28,10 @@ from splitjax.experiment.network import (
   make_network,
   own_fleet,
 )
-from splitjax.experiment.programs import on_first_device, personal_shapes
+from splitjax.experiment.programs import Programs, on_first_device
+from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
+from splitjax.files import Json
 from splitjax.fleet import Fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
@@ -338,7 +340,8 @@ def load(
     workdir: the folder of the run.
     key: the key of the method in the config.
     round: a number loads the checkpoint after this round, not personalised and
-      without thresholds; None loads the finished method.
+      without thresholds; None loads the finished method. If it personalises,
+      its clients do so again, on the run's data.
     config: a config file of your own, which is executed to register its
       methods, networks and partitions; not needed if they are registered.
 
@@ -370,23 +373,50 @@ def load(
     raise UserError(f"{workdir} {text}")
   network = make_network(from_scratch(settings), facts)
   method = make_method(settings, network.backbone, key)
-  fleet = own_fleet(method, network)
 
   def shapes(widths):  # of a state that was saved from any devices
     return on_first_device(abstract_state(method, network, widths))
 
-  def personal(widths):
-    return personal_shapes(method, shapes(widths), widths)
-
   path = storage.path_of(workdirs.folder(workdir, key), number)
-  snapshot = storage.read(path, shapes, personal if about else None)
-  nets = snapshot.personal
-  state = snapshot.state
+  state = storage.read(path, shapes).state
+  fleet = own_fleet(method, network)
+  personal: tuple[Net, ...] = ()
+  if about and any(row.personal for row in method.rows):
+    # The same program gives the same networks as at the end of the training.
+    task = rebuilt(workdir, settings, facts)
+    programs = Programs(make_subject(task, key))
+    nets = programs.personalise(programs.place(state))
+    nets = jax.device_put(nets, target.current().local[0])
+    personal = without_padding(fleet, nets)
   return Trained(
     config=settings,
     network=network,
     method=method,
     state=state._replace(clients=without_padding(fleet, state.clients)),
-    personal=without_padding(fleet, nets) if nets else (),
+    personal=personal,
     thresholds=about.thresholds if about else None,
   )
+
+
+def rebuilt(workdir: Path, config: Config, facts: Json) -> Task:
+  """Builds a task on the data and the devices of a trained run.
+
+  Raises UserError if clients would have other samples than in the training.
+  """
+  # Files of a pretrained network and of devices are not needed: the trained
+  # weights and the devices are stored.
+  task = build(from_scratch(config), facts.get("devices"))
+  task = task._replace(config=config)
+  if task.facts["digest"] != facts["digest"]:
+    raise UserError(
+      f"--workdir={workdir} was trained on other data: {config.data.name} has"
+      " changed since"
+    )
+  # Other test sets may imply other training samples.
+  if task.facts["partition"] != facts["partition"]:
+    raise UserError(
+      "eval.shift.name, eval.holdout, or the code of data.partition="
+      f"{config.data.partition.name}: it deals clients other samples than in"
+      " the training; set it back, or train anew"
+    )
+  return task

@@ -109,16 +109,6 @@ def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
   assert (tmp_path / "run/accuracy_over_cost.png").exists()
 
 
-@pytest.mark.slow
-def test_the_only_row_may_wait_for_the_last_round(tmp_path):
-  c = tiny.changed(tiny.tiny(own="fedbabu"), eval__personal="last")
-  results = splitjax.run(c, tmp_path)
-  curve = selected(results, "accuracy", set="0.8", round=True)
-  assert curve["round"].tolist() == [2]
-  first, last = lines(tmp_path)
-  assert first["accuracy"] == {} and set(last["accuracy"]) == {"own"}
-
-
 def test_the_modelled_cost_is_in_metrics_and_report(ran):
   _, workdir, results = ran
   mine = [x["cost"] for x in lines(workdir) if x["method"] == "splitgp"]

@@ -157,22 +157,6 @@ def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_field_of_tuples(done, tmp_path):
-  field = "backbone.depths"
-  plan = splitjax.config.plan(given(), [f"{field}=(1,2),(2,)"])
-  assert [c.name for c in plan.cells] == ["depths=_1_2_", "depths=_2__"]
-  for cell in plan.cells:
-    shutil.copytree(done[0] / "k=1", tmp_path / cell.name)
-  shutil.copy(done[0] / experiment.GRID, tmp_path)
-  every = [{"name": c.name, "values": c.values} for c in plan.cells]
-  change_grid(tmp_path, fields=[field], cells=every)
-  assert launch("report", tmp_path) == 0
-  page = (tmp_path / "report.md").read_text()
-  assert "(1, 2)" in page and "(2)" in page
-  assert experiment.collect(tmp_path).axes == [field]
-
-
-@pytest.mark.slow
 def test_each_evaluation_has_a_folder_in_every_cell(done, capsys):
   workdir = done[0]
   changes = {"eval.rhos": (0.0, 0.5)}
@@ -247,15 +231,6 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
     f"differs, batch_size: 10 ({alone}), 9 ({changed})",
     f"{changed}: not finished: later",
   )
-
-
-def test_one_folder_is_reported(done, tmp_path, capsys):
-  alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
-  (alone / "report.md").unlink()
-  command = cli.Command("report", runs=[str(alone)])
-  assert cli.launch(command) == 0
-  assert f"report   {alone}/report.md" in capsys.readouterr().out
-  assert (alone / "report.md").exists()
 
 
 @pytest.mark.parametrize(

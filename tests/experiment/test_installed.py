@@ -9,7 +9,6 @@ import venv
 from pathlib import Path
 
 import pytest
-from launched import python
 
 from splitjax import cli
 
@@ -145,42 +144,6 @@ def test_from_the_wheel_to_a_run(command):
   assert (folder / "own/report.md").exists()
 
 
-BESIDE = (
-  "runs", "engine", "numpy", "results", "docs/_build", "notebooks/runs",
-  "env/lib/site-packages/splitjax", "splitjax-0.1.0/tests", "build/lib/configs",
-)  # fmt: skip
-
-
-SOME = "not command and not masked or test_finite"
-"""Without the configs of commands, and one of the tests that need a helper."""
-
-
-@pytest.mark.slow
-def test_what_lies_beside_the_sources_changes_no_check(tmp_path):
-  """Runs, environments, archives, built docs, and names of helpers of tests."""
-  _, used = checkouts(tmp_path)
-  (used / "splitjax/cli.py").write_bytes(
-    (ROOT / "splitjax/cli.py").read_bytes()
-  )
-  for name in BESIDE:
-    (used / name).mkdir(parents=True, exist_ok=True)
-    (used / name / "test_a.py").write_text("import os,sys\nx: int = 'a'")
-    (used / name / "page.md").write_text("[nowhere](nowhere.md)")
-  (used / "engine/__init__.py").write_text("raise SystemExit")
-  (used / "notebooks/mine.ipynb").write_text("{}")
-  for tool in (
-    ("ruff", "check", "."),
-    ("ruff", "format", "--check", "."),
-    ("mypy", "--cache-dir", str(ROOT / ".mypy_cache")),
-    ("pytest", "-qp", "no:cacheprovider", "tests/engine/test_masked.py")
-    + ("tests/test_rooms.py", "tests/test_docs.py", "-k", SOME),
-  ):
-    done = subprocess.run(
-      [sys.executable, "-m", *tool], cwd=used, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_help_lists_the_flags(capsys, monkeypatch):
   # As the console script calls it, whose own module is another.
   monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
@@ -190,17 +153,3 @@ def test_help_lists_the_flags(capsys, monkeypatch):
   for flag in ("config", "workdir", "cpu_devices"):
     assert f"  --{flag}: " in said or f"  --[no]{flag}: " in said
   assert "splitjax data prepare" in said
-
-
-def test_what_is_no_command_or_config_is_one_line():
-  told = python("-m", "splitjax", "fly")
-  assert told.returncode == 2
-  assert told.stderr.startswith("error: splitjax: unknown command 'fly'")
-  assert all(x in told.stderr for x in ("train", "describe", "data"))
-  told = python(
-    "-m", "splitjax", "describe", "--config=quickstart", "--mode=train"
-  )
-  assert told.stderr.startswith("error: --mode=train")
-  told = python("-m", "splitjax", "describe", "--config", "quikstart")
-  assert "did you mean 'quickstart'?" in told.stderr
-  assert len(told.stderr.splitlines()) == 1

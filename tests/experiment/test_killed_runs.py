@@ -1,7 +1,6 @@
 """Real processes that train: killed at random moments, or asked to stop."""
 
 import random
-import re
 import signal
 import time
 
@@ -133,28 +132,3 @@ def test_ctrl_c_once_ends_the_round(tmp_path):
       signal.raise_signal(signal.SIGINT)
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
   assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_what_is_ignored_stays_ignored():
-  before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-  try:
-    with experiment.listening() as stop:
-      signal.raise_signal(signal.SIGTERM)
-      assert stop() is None
-  finally:
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.slow
-def test_files_that_cannot_grow(tmp_path):
-  """A real refusal of the kernel's, met by whoever writes first."""
-  path = config_file(tmp_path, "local")
-  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
-  refused = launch(path, tmp_path / "w", before=limit, cache="")
-  _, err = refused.communicate(timeout=300)
-  assert refused.returncode == 2, err
-  # Threads of orbax may have their say in between.
-  assert re.search(r"error: \S+ cannot be written", err), err
-  experiment.run(config("local"), tmp_path / "w")
-  seen = [line["round"] for line in lines(tmp_path / "w")]
-  assert seen == [1, 2, 3, 4]

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from launched import config_file, launch, launch_here, python
+from launched import config_file, launch, launch_here
 from refusals import refused
 
 import splitjax
@@ -59,30 +59,6 @@ def test_a_finished_run_is_reported_and_evaluated(trained, capsys):
   assert (workdir / "evaluate/report.md").exists()
 
 
-LOGS = """
-import logging, sys
-from absl import logging as absl_logging
-from splitjax import cli
-
-def log(command):
-  logging.getLogger("jax._src.xla_bridge").warning("a GPU may be present")
-  logging.getLogger("fontTools").info("a glyph")
-  absl_logging.error("a thread of orbax")
-  return 0
-
-cli.launch = log
-cli.main(["launch.py", "--mode=report", "--workdir=w", *sys.argv[1:]])
-"""
-"""launch.py, with log lines of libraries instead of a command."""
-
-
-def test_orbax_is_silent_and_jax_is_not():
-  done = python("-c", LOGS, "--compilation_cache=")
-  assert done.returncode == 0 and "a GPU may be present" in done.stderr
-  assert "a thread of orbax" not in done.stderr
-  assert "a glyph" not in done.stderr
-
-
 def test_an_override_reaches_the_run(config, capsys):
   assert 0 == launch_here(
     f"--config={config}",
@@ -123,22 +99,6 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
   machine.keep_compiled("~/cache")
   assert (tmp_path / "cache").is_dir()
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_cache_folder_that_cannot_be_made_is_a_warning(
-  there, tmp_path, capsys, monkeypatch
-):
-  path = tmp_path / "place" / "x"
-  if not there:
-    path.parent.write_text("")
-  chosen = {}
-  monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
-  machine.keep_compiled(path)
-  assert chosen["jax_enable_compilation_cache"] == there
-  assert ("jax_compilation_cache_dir" in chosen) == there
-  said = capsys.readouterr().err
-  assert said == "" if there else f"--compilation_cache={path}: " in said
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from splitjax import (
   PARTITIONS,
   cli,
   experiment,
-  files,
 )
 from splitjax.methods.method import Method
 from splitjax.parameters import pytree
@@ -51,20 +50,6 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
   assert len(lines) == 1 and lines[0].startswith("error: ")
   assert words in lines[0]
   assert not workdir.exists()
-
-
-@pytest.mark.parametrize(
-  ("arguments", "words"),
-  [
-    ([], "--config"),
-    (["--mode=report"], "--workdir"),
-    (["--mode=report", "--config.rounds=3"], "--config.rounds"),
-    (["--mode=report", "--workdir="], "--workdir"),
-  ],
-)
-def test_a_missing_flag_is_named(arguments, words, capsys):
-  assert launch_here(*arguments) == 2
-  assert words in capsys.readouterr().err
 
 
 FILE = """
@@ -172,19 +157,6 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
     experiment.describe_run(tiny.resolved(c))
-
-
-def test_a_corrupt_cell_is_named(tmp_path, capsys):
-  cells = [{"name": "x=1", "values": {"x": 1}}]
-  grid = {"title": "", "fields": ["x"], "seeds": None, "cells": cells}
-  files.write_sealed(tmp_path / experiment.GRID, grid)
-  report = cli.Command("report", workdir=tmp_path)
-  assert cli.launch(report) == 2
-  assert "no cell is finished" in capsys.readouterr().err
-  Path(tmp_path / "x=1").mkdir()
-  (tmp_path / "x=1" / experiment.CONFIG).write_text("{")
-  assert cli.launch(report) == 2
-  assert "not what was written" in capsys.readouterr().err
 
 
 def test_only_training_uses_several_processes(monkeypatch, capsys):

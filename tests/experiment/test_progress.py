@@ -1,6 +1,5 @@
 """What a run prints about its rounds and its machine."""
 
-import io
 import platform
 import sys
 import time
@@ -51,13 +50,6 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
     experiment.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
-
-
-def test_letters_that_a_terminal_lacks(monkeypatch):
-  raw = io.BytesIO()
-  monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
-  experiment.say("ρ=0.4")
-  assert raw.getvalue().decode().rstrip() == "?=0.4"
 
 
 def test_the_hardware_names_the_processor(monkeypatch, tmp_path):
