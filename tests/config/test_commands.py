@@ -10,39 +10,34 @@ from splitjax.config.tree import value_of
 
 QUICK = "--config=quickstart"
 
-TYPED = [
-  ("rounds=60", "rounds", 60),
-  ("-config.rounds=60", "rounds", 60),
-  ("rounds=5|rounds=6", "rounds", 6),
-  ("optimizer.lr=1", "optimizer.lr", 1.0),
-  ("optimizer.lr=1e-3", "optimizer.lr", 0.001),
-  ("optimizer.clip=1", "optimizer.clip", 1.0),
-  ("optimizer.clip=None", "optimizer.clip", None),
-  ("optimizer.name=adam", "optimizer.name", "adam"),
-  ("data.train_samples=None", "data.train_samples", None),
-  ("data.dir=2024", "data.dir", "2024"),
-  ("backbone.depths=1,2", "backbone.depths", (1, 2)),
-  ("backbone.depths=4", "backbone.depths", (4,)),
-  ("backbone.depths=(1,3)", "backbone.depths", (1, 3)),
-  ("eval.rhos=0,0.5", "eval.rhos", (0.0, 0.5)),
-  ("eval.rhos=0.5", "eval.rhos", (0.5,)),
-  ("eval.rhos=None", "eval.rhos", None),
-  ("eval.confusion", "eval.confusion", True),
-  ("eval.confusion=True", "eval.confusion", True),
-  ("eval.confusion=false", "eval.confusion", False),
-  ("--noconfig.tensorboard", "tensorboard", False),
-  ("checkpoint.every=auto", "checkpoint.every", "auto"),
-  ("checkpoint.every=5", "checkpoint.every", 5),
-  ("order.turn=epoch", "order.turn", "epoch"),
-  ("title=12", "title", "12"),
-  ("title=None", "title", "None"),
-  ("wire.features.form=int8", "wire.features.form", "int8"),
-  ("participants_per_round=5", "participants_per_round", 5),
-  ("methods.harmony.label=Mine", "methods.harmony.label", "Mine"),
-]
-"""Fields, | between two of them, a path and its value."""
-
-NAMED = """
+VALUES = """
+rounds=60
+-config.rounds=60 -> rounds=60
+rounds=5 | rounds=6 -> rounds=6
+optimizer.lr=1 -> optimizer.lr=1.0
+optimizer.lr=1e-3 -> optimizer.lr=0.001
+optimizer.clip=1 -> optimizer.clip=1.0
+optimizer.clip=None
+optimizer.name=adam
+data.train_samples=None
+data.dir=2024
+backbone.depths=1,2 -> backbone.depths=(1, 2)
+backbone.depths=4 -> backbone.depths=(4,)
+backbone.depths=(1,3) -> backbone.depths=(1, 3)
+eval.rhos=0,0.5 -> eval.rhos=(0.0, 0.5)
+eval.rhos=0.5 -> eval.rhos=(0.5,)
+eval.rhos=None
+eval.confusion -> eval.confusion=True
+eval.confusion=false -> eval.confusion=False
+--noconfig.tensorboard -> tensorboard=False
+checkpoint.every=auto
+checkpoint.every=5
+order.turn=epoch
+title=12
+title=None
+wire.features.form=int8
+participants_per_round=5
+methods.harmony.label=Mine
 data.partition=iid
 data.partition=dirichlet(alpha=0.3)
 data.partition=dirichlet(alpha=0.3, min_samples=2)
@@ -68,7 +63,7 @@ eval.metrics=ece | eval.metrics.ece.bins=5 -> eval.metrics=ece=ece(bins=5)
 eval.metrics=ece,few=ece(bins=5) -> eval.metrics=ece, few=ece(bins=5)
 eval.metrics=None -> eval.metrics=
 """.strip().splitlines()
-"""Fields -> a path and its names with options, as the fields if left out."""
+"""Fields, and a path with its value if that is not what was typed."""
 
 
 def flags(line):
@@ -82,121 +77,79 @@ def described(line):
   return cell.config
 
 
-@pytest.mark.parametrize(("line", "path", "value"), TYPED)
-def test_a_command_line_sets_values(line, path, value):
-  found = value_of(described(line), path)
-  assert found == value and type(found) is type(value)
-
-
-@pytest.mark.parametrize("line", NAMED)
-def test_a_command_line_sets_names(line):
+@pytest.mark.parametrize("line", VALUES)
+def test_a_command_line_sets_values(line):
   line, _, said = line.partition(" -> ")
   path, _, said = (said or line).partition("=")
-  found = value_of(described(line), path)
-  if isinstance(found, dict):
-    names = {key: str(spec) for key, spec in found.items()}
-    found = ", ".join(x if k == x else f"{k}={x}" for k, x in names.items())
-  assert str(found) == said
+  value = value_of(described(line), path)
+  if isinstance(value, dict):
+    names = {key: str(spec) for key, spec in value.items()}
+    value = ", ".join(x if k == x else f"{k}={x}" for k, x in names.items())
+  assert str(value) == said
 
 
-RUNS = [
-  (f"train {QUICK} --workdir=w --seeds=0,1,2", [""], (0, 1, 2)),
-  (
-    f"train {QUICK} --workdir=w --sweep=optimizer.lr=0.01,0.05",
-    ["lr=0.01", "lr=0.05"],
-    None,
-  ),
-  (
-    f"train {QUICK} --workdir=w --sweep=optimizer.lr=0.01 --sweep=seed=0,1",
-    ["lr=0.01"],
-    (0, 1),
-  ),
-  (
-    f"train {QUICK} --workdir=w --sweep=order.name=cyclic"
-    " --sweep=order.turn=1,epoch",
-    ["name=cyclic,turn=1", "name=cyclic,turn=epoch"],
-    None,
-  ),
-  (f"describe {QUICK}:harmony,fedavg", [""], None),
-  ("describe --config quickstart --format=json", [""], None),
-  (f"--mode=describe {QUICK} --config.rounds 60", [""], None),
-  (f"describe --config.rounds=5 {QUICK}", [""], None),
-  ("describe --config=harmony:figure2,small,harmony", [""], (0, 1, 2)),
-  (
-    "describe --config=harmony:table3,small,batches --sweep=seed=5",
-    [f"batch_size={size}" for size in (10, 13, 26, 52, 103)],
-    (5,),
-  ),
-  ("evaluate --workdir=w --config.eval.embeddings=20", [], None),
-  ("evaluate --workdir=w --evaluation=far", [], None),
-  ("report w", [], None),
-  ("report a b --workdir=c", [], None),
-]
+RUNS = (
+  """
+train QUICK --workdir=w --seeds=0,1,2 -> 0,1,2
+train QUICK --workdir=w --sweep=optimizer.lr=0.01,0.05 -> lr=0.01 lr=0.05
+train QUICK --workdir=w --sweep=optimizer.lr=0.1 --sweep=seed=0,1 -> lr=0.1 0,1
+describe QUICK:harmony,fedavg -> -
+describe --config quickstart --format=json -> -
+--mode=describe QUICK --config.rounds 60 -> -
+describe --config.rounds=5 QUICK -> -
+describe --config=harmony:figure2,small,harmony -> 0,1,2
+describe --config=harmony:table3,batches,small --sweep=batch_size=1,2 \
+  --sweep=seed=5 -> batch_size=1 batch_size=2 5
+evaluate --workdir=w --config.eval.embeddings=20 -> -
+evaluate --workdir=w --evaluation=far -> -
+report w -> -
+report a b --workdir=c -> -
+""".strip()
+  .replace("\\\n", "")
+  .replace("QUICK", QUICK)
+  .splitlines()
+)
 """A command line, its cells and its seeds."""
 
 
-@pytest.mark.parametrize(("line", "cells", "seeds"), RUNS)
-def test_a_command_line_stands_for_runs(line, cells, seeds):
+@pytest.mark.parametrize("line", RUNS)
+def test_a_command_line_stands_for_runs(line):
+  line, _, said = line.partition(" -> ")
   command = parsed(*line.split())
-  assert [cell.name for cell in command.plan.cells] == cells
-  assert (command.seeds or command.plan.seeds) == seeds
+  words = [cell.name for cell in command.plan.cells if cell.name]
+  if seeds := command.seeds or command.plan.seeds:
+    words.append(",".join(map(str, seeds)))
+  assert (" ".join(words) or "-") == said
 
 
 REFUSED = """
 optimizer.learning_rate=0.1
 optimiser.lr=0.1
-xyzzy=5
-rounds.x=5
-data.partition.k.x=5
 method=local
-sweep=x
-=3 -> --config.
 --lr=0.1
---rounds=5
-data.partition=dirichle
 data.partition.alpha=0.3
 data.partition=shard(alpha=0.3) -> data.partition.alpha
-backbone=resnet
-methods=harmny
-methods.harmny.inner_steps=5 -> methods.harmny
 methods.harmony.inner_step=5
 methods.fedprox.mu=1 -> methods.fedprox
 methods=splitgp,splitgp
 methods=a=local,A=local
 methods=a=splitgp(lam=3) -> methods.a.lam
 optimizer.name=adma
-eval.metrics=f1
 eval.metrics=few=ece | eval.metrics.ece.bins=9 -> eval
 rounds=0 -> rounds=0
-rounds=many -> rounds='many'
 rounds=1.5 -> rounds=1.5
-rounds=None -> rounds=None
-rounds= -> rounds=''
 optimizer.lr=-1
-optimizer.lr=nan
-optimizer.lr=1e400
-optimizer.momentum=1
-optimizer=adam
-batch_norm=locl
 eval.rhos=0,-1
 eval.rhos=0,0
-eval.confusion=maybe
 data.partition=dirichlet(alpha=-1) -> data.partition.alpha
 data.partition=dirichlet(0.3)
-data.partition=dirichlet(alpha
 data.partition=iid,shard
-methods.harmony.inner_steps=two
-methods=
-checkpoint.every=0
-checkpoint.every=sometimes
 eval.threshold_rule=fixed
 privacy.features.noise=1
 participants_per_round=99
-headline=x
 scale=small -> --config.scale
 --sweep=rounds -> --sweep=rounds
 --sweep=rounds=1,1 -> sweep.rounds
---sweep=rounds=1,,2 -> --sweep=rounds
 --sweep=rounds=1,2 | rounds=3 -> --config.rounds
 --sweep=optimiser.lr=1,2 -> optimiser.lr
 --sweep=rounds=1 | --sweep=rounds=2 -> --sweep=rounds
@@ -214,38 +167,42 @@ def test_a_refusal_begins_with_its_field(line):
     parsed("describe", QUICK, *flags(line))
 
 
-@pytest.mark.parametrize(
-  ("line", "field"),
-  [
-    ("describe", "--config"),
-    (f"train {QUICK}", "--workdir"),
-    (f"train {QUICK} --workdir=", "--workdir"),
-    (f"trian {QUICK}", "splitjax"),
-    (f"--mode=trian {QUICK}", "--mode"),
-    (f"train {QUICK} w", "splitjax"),
-    (f"describe {QUICK} --noconfig.tensorboard=True", "--noconfig.tensorboard"),
-    ("report w --config.rounds=3", "--config.rounds"),
-    (f"report w {QUICK} --config.rounds=3", "--config.rounds"),
-    (f"report w {QUICK} --sweep=rounds=3", "--sweep"),
-    ("evaluate --workdir=w --sweep=rounds=3", "--sweep"),
-    ("evaluate --workdir=w --seeds=3", "--seeds"),
-    ("report w --evaluation=far", "--evaluation"),
-    ("evaluate --workdir=w --config.eval.rho=0", "eval.rho"),
-    ("evaluate --workdir=w --config.eval.rhos=-1", "eval.rhos"),
-    ("describe --config.rounds=3", "--config"),
-    (f"train {QUICK} --workdir=w --format=json", "--format=json"),
-    (f"train {QUICK} --workdir=w --format=xml", "--format"),
-    (f"train {QUICK} --workdir=w --seeds=0,0", "--seeds=0"),
-    (f"train {QUICK} --workdir=w --seeds=a", "--seeds"),
-    (f"train {QUICK} --workdir=w --seeds=", "--seeds"),
-    (f"train {QUICK} --workdir=w --seeds=0 --config.seed=1", "--seeds"),
-    ("describe --config=quickstar", "--config"),
-    ("describe --config=nowhere.py", "--config"),
-    ("describe --config=nowhere.json", "--config"),
-    ("describe --config=harmony:figure2,smal", "--config"),
-  ],
+WHOLE = (
+  """
+describe -> --config
+train QUICK -> --workdir
+train QUICK --workdir= -> --workdir
+trian QUICK -> splitjax
+--mode=trian QUICK -> --mode
+train QUICK w -> splitjax
+describe QUICK --noconfig.tensorboard=True -> --noconfig.tensorboard
+report w --config.rounds=3 -> --config.rounds
+report w QUICK --sweep=rounds=3 -> --sweep
+evaluate --workdir=w --sweep=rounds=3 -> --sweep
+evaluate --workdir=w --seeds=3 -> --seeds
+report w --evaluation=far -> --evaluation
+evaluate --workdir=w --config.eval.rho=0 -> eval.rho
+evaluate --workdir=w --config.eval.rhos=-1 -> eval.rhos
+describe --config.rounds=3 -> --config
+train QUICK --workdir=w --format=json -> --format=json
+train QUICK --workdir=w --format=xml -> --format
+train QUICK --workdir=w --seeds=0,0 -> --seeds=0
+train QUICK --workdir=w --seeds=a -> --seeds
+train QUICK --workdir=w --seeds= -> --seeds
+train QUICK --workdir=w --seeds=0 --config.seed=1 -> --seeds
+describe --config=quickstar -> --config
+describe --config=nowhere.py -> --config
+describe --config=harmony:figure2,smal -> --config
+""".strip()
+  .replace("QUICK", QUICK)
+  .splitlines()
 )
-def test_a_command_is_whole(line, field):
+"""Command lines, and what the refusal begins with."""
+
+
+@pytest.mark.parametrize("line", WHOLE)
+def test_a_command_is_whole(line):
+  line, _, field = line.partition(" -> ")
   with refused(field):
     parsed(*line.split(" "))
 

@@ -18,7 +18,6 @@ from refusals import refused
 import splitjax
 from splitjax import (
   BACKBONES,
-  LOSSES,
   METHODS,
   PARTITIONS,
   SHIFTS,
@@ -28,10 +27,9 @@ from splitjax import (
 )
 from splitjax.config import significant
 from splitjax.config.config import BOOKKEEPING, FaultsConfig, Rows
-from splitjax.config.tree import FieldGroup, paths, slots, value_of
+from splitjax.config.tree import paths, slots, value_of
 from splitjax.engine import Faults
 from splitjax.models.network import Draws
-from splitjax.options import Spec
 from splitjax.wire import Form
 
 ROWS = [
@@ -136,13 +134,6 @@ def test_an_unknown_field_is_an_error_where_it_is_set_or_read():
     assert not hasattr(group, name)
 
 
-def test_a_config_is_a_group_of_fields():
-  whole = {"config": tiny.tiny().to_dict(), "data": {}}
-  for source in (None, 3, "a", whole):
-    with refused("config"):
-      Config.from_dict(source)
-
-
 @pytest.mark.parametrize(
   ("path", "value", "plain"),
   [
@@ -171,71 +162,6 @@ def test_a_value_gets_the_type_of_its_field(path, value, plain):
   )
 
 
-def drafts():
-  several = tiny.tiny(a="splitgp", b="local")
-  several.data.partition, several.loss = (
-    "dirichlet(alpha=0.3)",
-    "label_smoothing",
-  )
-  several.eval.shift, several.eval.rhos = "local", None
-  several.eval.metrics = "ece, few=ece(bins=5)"
-  papers = tiny.tiny(a="supersfl")
-  papers.data.partition, papers.fleet.allocation = "iid", "supersfl"
-  return {"usual": tiny.tiny(), "several": several, "papers": papers}
-
-
-@pytest.mark.parametrize("name", drafts())
-def test_a_config_comes_back_from_its_dict(name):
-  config = Config.from_dict(drafts()[name])
-  text = json.dumps(config.to_dict(), allow_nan=False)
-  for again in (
-    Config.from_dict(json.loads(text)),
-    Config.from_dict(config),
-    pickle.loads(pickle.dumps(config)),
-    copy.deepcopy(config),
-  ):
-    assert again == config and again.to_dict() == config.to_dict()
-    assert again is not config
-    again.data.partition.name = "dominant_label"
-    again.optimizer.lr = 9.0
-    assert config.data.partition.name != "dominant_label"
-    assert config.optimizer.lr != 9.0
-
-
-def test_fields_that_are_left_out_are_at_their_defaults():
-  tree = tiny.resolved().to_dict()
-  for path in paths():
-    partial = copy.deepcopy(tree)
-    group, _, name = path.rpartition(".")
-    place = partial
-    for word in group.split(".") if group else ():
-      place = place[word]
-    if path == "methods" or name not in place:
-      continue
-    del place[name]
-    left = Config.from_dict(partial)
-    assert value_of(left, path) == value_of(Config(), path)
-
-
-def test_every_field_has_a_bound_or_a_reason_and_is_documented():
-  """Group by group: each field has a comment."""
-
-  def groups(cls):
-    yield cls
-    for slot in slots(cls).values():
-      if isinstance(slot.hint, type) and issubclass(slot.hint, FieldGroup):
-        yield from groups(slot.hint)
-
-  for cls in groups(Config):
-    source = inspect.getsource(cls)
-    for name in slots(cls):
-      comment = rf"(#: .*\n  {name}: )|(\n  {name}: .*  #: )"
-      assert re.search(comment, source), (cls, name)
-  known = set(paths())
-  for path in BOOKKEEPING:
-    assert path in known or any(f.startswith(f"{path}.") for f in known), path
-
-
 def test_what_other_packages_define_is_what_the_config_takes():
   names = {field.name for field in dataclasses.fields(Faults)}
   assert names == set(slots(FaultsConfig))
@@ -255,45 +181,6 @@ def test_every_option_of_a_factory_is_in_the_defaults():
   assert "finetune" in splitjax.spec(METHODS, "fedavg").options
 
 
-def test_another_name_takes_its_defaults_and_the_same_keeps_options():
-  c = tiny.tiny(a="splitgp")
-  own = c.methods["a"]
-  own.label, own.lam = "SplitGP", 0.3
-  own.name = "splitgp"
-  assert (own.label, own.lam) == ("SplitGP", 0.3)
-  own.name = "local"
-  assert (own.label, own.options) == (
-    "",
-    splitjax.spec(METHODS, "local").options,
-  )
-  c.data.partition.name = "dirichlet"
-  c.data.partition.alpha = 0.3
-  assert str(c.data.partition) == "dirichlet(alpha=0.3)"
-  with refused("data.partition.k"):
-    c.data.partition.k = 1
-  with refused("data.partition"):
-    c.data.partition.name = "dirichle"
-  assert c.data.partition.alpha == 0.3
-
-
-def test_a_text_is_a_name_or_a_call():
-  c = tiny.tiny()
-  c.data.partition = "iid"
-  c.backbone = "cnn8(width=0.5, depths=(1, 2))"
-  c.eval.metrics = "ece,few=ece(bins=5)"
-  c.loss = "label_smoothing"
-  made = Config.from_dict(c)
-  assert made.data.partition == Spec(PARTITIONS, "iid")
-  assert (made.backbone.width, made.backbone.depths) == (0.5, (1, 2))
-  assert {k: m.options for k, m in made.eval.metrics.items()} == {
-    "ece": {"bins": 15},
-    "few": {"bins": 5},
-  }
-  assert made.loss.name == "label_smoothing"
-  c.eval.metrics = None
-  assert Config.from_dict(c).eval.metrics == {}
-
-
 def test_a_spec_in_a_config_is_a_copy():
   mine = splitjax.spec(METHODS, "splitgp", lam=0.3)
   c = tiny.tiny()
@@ -308,52 +195,7 @@ def test_a_spec_in_a_config_is_a_copy():
     c.backbone = splitjax.spec(SHIFTS, "global")
 
 
-@pytest.mark.parametrize("label", ["option k of", "annotate", "Spec has"])
-def test_a_factory_of_ones_own_must_have_readable_options(label, monkeypatch):
-  def needs(labels, num_clients, seed, *, k: int): ...
-  def bare(labels, num_clients, seed, *, k=3): ...
-  def hides(labels, num_clients, seed, *, name: str = ""): ...
-
-  cases = {"option k of": needs, "annotate": bare, "Spec has": hides}
-  monkeypatch.setitem(PARTITIONS, "mine", cases[label])
-  with refused("mine", "name=mine") as error:
-    splitjax.spec(PARTITIONS, "mine")
-  assert label in str(error.value)
-
-
-def test_a_factory_of_ones_own_has_options(monkeypatch):
-  def first_half(labels, num_clients, seed, *, share: float = 0.5): ...
-
-  monkeypatch.setitem(PARTITIONS, "first_half", first_half)
-  c = tiny.tiny()
-  c.data.partition = splitjax.spec(
-    PARTITIONS, "first_half", share=np.float32(0.1)
-  )
-  assert Config.from_dict(c).data.partition.share == 0.1
-  monkeypatch.setitem(LOSSES, "none", 3)
-  with refused("loss=none"):
-    c.loss = "none"
-
-
 # Runs.
-
-
-def test_a_run_takes_what_a_config_file_returns(tmp_path):
-  c = tiny.tiny()
-  assert experiment.build(c).config == experiment.build(c.to_dict()).config
-  splitjax.vary(c, {"seed": (0, 1)})
-  for run in (
-    lambda: splitjax.run(c, tmp_path),
-    lambda: splitjax.run_seeds(c, tmp_path, np.arange(2)),
-    lambda: splitjax.build(c),
-  ):
-    with refused("config"):
-      run()
-  with refused("config"):
-    splitjax.run(3, tmp_path)
-  for run in (splitjax.run, splitjax.report_again, splitjax.evaluate_again):
-    with refused("--workdir"):
-      run(*([tiny.tiny()] if run is splitjax.run else []), "")
 
 
 @pytest.mark.parametrize(
@@ -376,30 +218,100 @@ def test_fields_without_effect_make_no_other_run(changes, same):
   assert equal == same
 
 
-def test_a_config_says_how_layers_are_drawn():
-  for init in ("he", "torch"):
-    config = tiny.resolved(tiny.changed(tiny.tiny(own="local"), init=init))
-    assert experiment.make_backbone(config, (8, 8, 1), 10).start == init
+def test_every_field_is_documented():
+  groups = [Config]
+  for cls in groups:
+    source = inspect.getsource(cls)
+    for name, slot in slots(cls).items():
+      comment = rf"(#: .*\n  {name}: )|(\n  {name}: .*  #: )"
+      assert re.search(comment, source), (cls, name)
+      if slot.is_group:
+        groups.append(slot.hint)
+  known = set(paths())
+  for path in BOOKKEEPING:
+    assert path in known or any(f.startswith(f"{path}.") for f in known), path
 
 
-def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
+def test_a_config_comes_back_from_its_dict():
+  c = tiny.tiny(a="splitgp", b="local")
+  c.data.partition, c.loss = "dirichlet(alpha=0.3)", "label_smoothing"
+  c.eval.shift, c.eval.metrics = "local", "ece, mine=ece(bins=5)"
+  c.fleet.allocation = "supersfl"
+  config = Config.from_dict(c)
+  text = json.dumps(config.to_dict(), allow_nan=False)
+  for again in (
+    Config.from_dict(json.loads(text)),
+    Config.from_dict(config),
+    pickle.loads(pickle.dumps(config)),
+    copy.deepcopy(config),
+  ):
+    assert again == config and again.to_dict() == config.to_dict()
+    again.data.partition.name = "dominant_label"
+    again.optimizer.lr = 9.0
+    assert config.data.partition.name != "dominant_label"
+    assert config.optimizer.lr != 9.0
+
+
+def test_a_run_takes_one_config(tmp_path):
   c = tiny.tiny()
+  assert experiment.build(c).config == experiment.build(c.to_dict()).config
+  splitjax.vary(c, {"seed": (0, 1)})
+  for wrong in (c, None, 3, {"config": c.to_dict(), "data": {}}):
+    with refused("config"):
+      splitjax.run(wrong, tmp_path)
+  with refused("config"):
+    splitjax.run_seeds(c, tmp_path, np.arange(2))
+  with refused("--workdir"):
+    splitjax.run(tiny.tiny(), "")
+  for again in (splitjax.report_again, splitjax.evaluate_again):
+    with refused("--workdir"):
+      again("")
+
+
+def test_another_name_takes_its_defaults_and_the_same_keeps_options():
+  c = tiny.tiny(a="splitgp")
+  method = c.method
+  method.label, method.lam = "SplitGP", 0.3
+  method.name = "splitgp"
+  assert (method.label, method.lam) == ("SplitGP", 0.3)
+  with refused("methods.a"):
+    method.name = "splitg"
+  assert method.lam == 0.3
+  method.name = "local"
+  local = splitjax.spec(METHODS, "local")
+  assert (method.label, method.options) == ("", local.options)
+  with refused("methods.a.lam"):
+    method.lam = 1
+  splitjax.compare(c, {"a": method, "b": method})
+  with refused("methods"):
+    c.method  # noqa: B018
+
+
+def test_a_factory_of_ones_own(monkeypatch):
+  def half(labels, num_clients, seed, *, share: float = 0.5): ...
+  def needs(labels, num_clients, seed, *, k: int): ...
+  def bare(labels, num_clients, seed, *, k=3): ...
+  def hides(labels, num_clients, seed, *, name: str = ""): ...
+
+  monkeypatch.setitem(PARTITIONS, "mine", half)
+  c = tiny.tiny()
+  c.data.partition = splitjax.spec(PARTITIONS, "mine", share=np.float32(0.1))
+  assert Config.from_dict(c).data.partition.share == 0.1
+  for wrong in (needs, bare, hides, 3):
+    monkeypatch.setitem(PARTITIONS, "mine", wrong)
+    with refused("mine=mine", "mine: "):
+      splitjax.spec(PARTITIONS, "mine")
+
+
+def test_networks_are_drawn_as_the_config_says():
+  c = tiny.tiny()
+  c.init = "torch"
+  net = experiment.make_backbone(tiny.resolved(c), (8, 8, 1), 10)
+  assert net.start == "torch"
+  # This one has a distribution of its own.
   c.backbone = splitjax.spec(
     BACKBONES, "vit_s16", depths=(1,), width=1 / 32, length=5, resolution=32
   )
-  c.init = "torch"
-  facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with refused("init"):
-    net = experiment.make_network(tiny.resolved(c), facts).backbone
+    net = experiment.make_backbone(tiny.resolved(c), (32, 32, 3), 10)
     experiment.check_layers(tiny.resolved(c), net)
-
-
-def test_methods_can_be_chosen_again():
-  c = tiny.tiny(a="splitgp", b="local")
-  c.headline = "b"
-  splitjax.compare(c, {"a": c.methods["a"]})
-  assert list(tiny.resolved(c).methods) == ["a"] and c.headline == ""
-  assert c.method.name == "splitgp"
-  splitjax.compare(c, {"a": c.method, "b": c.method})
-  with refused("methods"):
-    c.method  # noqa: B018

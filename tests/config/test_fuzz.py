@@ -1,12 +1,17 @@
-"""Random fields and texts: accepted, or one line that names the field."""
+"""Any field, text and file: accepted, or one line that names it, at once."""
+
+import pickle
+import time
 
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
-from splitjax import Config, UserError, config
+from splitjax import Config, UserError, config, data, experiment, models
 from splitjax.config.tree import paths
 from splitjax.fields import Text
+from splitjax.reports import numbers
 
 TEXTS = """0 1 -1 1.5 1e400 nan inf -inf None True false , 1,2 (1,2) [1,2]
 (1,(2,3)) {} {'name':'iid'} {'a':1} a a,b a=b harmony harmony,fedavg harmony(
@@ -66,3 +71,61 @@ def test_any_text_in_a_sweep(path):
       config.plan(tiny.tiny(), [f"{path}={text}"])
     except UserError as error:
       refusal(error)
+
+
+MANY = ",".join(map(str, range(1, 101)))
+
+
+@pytest.mark.parametrize(
+  ("swept", "field"),
+  [
+    ([f"{x}={MANY}" for x in ("rounds", "batch_size", "seed")], "sweep"),
+    (["optimizer.lr=" + "1+" * 50_000 + "1"], "lr="),
+    (["optimizer.lr=" + "(" * 50_000], "lr="),
+  ],
+  ids=range(3),
+)
+def test_a_sweep_without_end(swept, field):
+  begun = time.monotonic()
+  with refused(field):
+    config.plan(tiny.tiny(), swept)
+  assert time.monotonic() - begun < 5
+
+
+READERS = (
+  lambda path: data.load(f"npz:{path}"),
+  lambda path: models.load(str(path), "weights"),
+  lambda path: experiment.read_grid(path.parent),
+  lambda path: numbers.read(path),
+)
+"""Of each kind of a user's file."""
+
+
+class Payload:
+  """Makes a file when it is unpickled."""
+
+  def __init__(self, path):
+    self.path = str(path)
+
+  def __reduce__(self):
+    return open, (self.path, "w")
+
+
+def test_nothing_is_executed(tmp_path):
+  path, mark = tmp_path / "numbers.csv", tmp_path / "executed"
+  evil = np.array([Payload(mark)] * 4, object)
+  names = "train_image", "train_label", "test_image", "test_label"
+  named = dict.fromkeys(names, evil)
+  for write in (
+    lambda file: pickle.dump(evil, file),
+    lambda file: np.save(file, evil),
+    lambda file: np.savez(file, w=evil, **named),
+  ):
+    with path.open("wb") as file:
+      write(file)
+    for read in READERS:
+      with pytest.raises(UserError):
+        read(path)
+      assert not mark.exists()
+  pickle.loads(pickle.dumps(evil))[0].close()
+  assert mark.exists()  # the payload works

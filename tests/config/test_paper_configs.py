@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from refusals import refused
 
 import splitjax
-from splitjax import PARTITIONS, fleet
+from splitjax import PARTITIONS
+from splitjax.config.tree import flat, value_of
 from splitjax.reports.paper_numbers import LARGEST, numbers, same_set, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,50 +53,31 @@ def plan(paper, *words):
   return splitjax.config.plan(get(paper, ",".join(words)))
 
 
-def structure(methods):
-  """Methods without what follows the learning rate and number of rounds."""
-  scale = ("inner_lr", "tau", "tau_max")
-  return {
-    key: (
-      m.name,
-      m.label,
-      {k: v for k, v in m.options.items() if k not in scale},
-    )
-    for key, m in methods.items()
-  }
+SHRUNK = """scale rounds batch_size backbone.width backbone.name backbone.patch
+backbone.resolution backbone.stages backbone.length data.train_samples
+data.test_samples data.partition.min_samples eval.batch_size eval.every
+eval.samples eval.target fleet.allocation.levels optimizer.lr
+optimizer.momentum""".split()
+"""What the scale `small` changes, with each method's inner_lr and tau."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=",".join)
 def test_small_keeps_the_structure(case):
   small = plan(*case, "small").cells
-  every = {cell.name: cell for cell in plan(*case).cells}
+  papers = {cell.name: cell for cell in plan(*case).cells}
   # Hydra's small scale leaves the middle one of three phi out.
-  left = every.keys() - {cell.name for cell in small}
+  left_out = papers.keys() - {cell.name for cell in small}
   fewest = min(cell.config.num_clients for cell in small)
-  assert {every[n].config.num_clients for n in left} <= {5 * fewest}
-  for other in small:
-    one = every[other.name]
-    assert one.values == other.values
-    a, b = one.config, other.config
-    assert (a.scale, b.scale) == ("paper", "small")
-    for field in (
-      "num_clients", "participants_per_round", "title", "paper",
-      "local_epochs",
-    ):  # fmt: skip
-      assert getattr(a, field) == getattr(b, field), field
-    assert structure(a.methods) == structure(b.methods)
-    assert (a.eval.rhos, a.eval.shift) == (b.eval.rhos, b.eval.shift)
-    for field in ("name", "pool", "augment"):
-      assert getattr(a.data, field) == getattr(b.data, field), field
-    dealt = [dict(x.data.partition.options) for x in (a, b)]
-    for options in dealt:  # that is a matter of how many there are
-      options.pop("min_samples", None)
-    assert dealt[0] == dealt[1]
-    assert a.data.partition.name == b.data.partition.name
-    # SuperSFL's small scale has the smaller one of two vision transformers.
-    assert a.backbone.name.split("_")[0] == b.backbone.name.split("_")[0]
-    assert a.backbone.options["depths"] == b.backbone.options["depths"]
-    assert a.data.train_samples is None and a.rounds >= b.rounds
+  assert {papers[n].config.num_clients for n in left_out} <= {5 * fewest}
+  for cell in small:
+    a, b = (flat(x.config.to_dict()) for x in (papers[cell.name], cell))
+    changed = {
+      path for path in a.keys() | b.keys() if a.get(path) != b.get(path)
+    }
+    free = re.compile(r"methods\.\w+\.(inner_lr|tau|tau_max)")
+    assert {x for x in changed if not free.fullmatch(x)} <= {*SHRUNK}
+    assert (a["scale"], b["scale"]) == ("paper", "small")
+    assert a["data.train_samples"] is None and a["rounds"] >= b["rounds"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=",".join)
@@ -139,125 +122,6 @@ def test_the_docstring_names_commands_entries_and_results(paper):
   assert (ROOT / f"docs/results/{page}.md").exists()
 
 
-@pytest.mark.parametrize(
-  ("paper", "text"),
-  [
-    ("harmony", ""),
-    ("harmony", "small"),
-    ("harmony", "table2,tiny"),
-    ("ours", "fewer_bits,features,both"),
-    ("hydra", "table1,dl80,iid"),
-    ("hydra", "table4,svhn"),
-    ("pgfedsplit", "table2,fmnist,cifar10"),
-    ("supersfl", "table1,clients50,clients100"),
-  ],
-)
-def test_words_that_an_entry_does_not_take(paper, text):
-  with refused("--config"):
-    get(paper, text)
-
-
-def test_harmonys_words():
-  c = get("harmony", "table2,small,harmony")
-  assert list(c.methods) == ["harmony"] and c.scale == "small"
-  largest = get("harmony", "figure4,small,largest")
-  assert largest.backbone.depths == (4,)
-  assert list(largest.methods) == ["largest"]
-  ten = get("harmony", "figure4,ten_clients")
-  assert (ten.num_clients, ten.scale, ten.backbone.width) == (10, "small", 0.25)
-  assert ten.methods["no_csa_both"].csa_weight is None
-  middle = plan("harmony", "figure4,middle")
-  assert (len(middle.seeds), middle.cells[0].config.rounds) == (8, 100)
-  # Clients of the largest cut compute as fast as in the other bars.
-  assert fleet_of(largest)[4] == fleet_of(get("harmony", "figure4"))[4] == {40}
-  one_cut = get("harmony", "figure2,homogeneous,vgg11")
-  assert one_cut.backbone.depths == (4,) and one_cut.backbone.pad
-  assert list(one_cut.methods) == ["splitgp_09", "splitgp_02"]
-  assert one_cut.paper == "HARMONY Figure 2(a)" and "VGG-11" in one_cut.title
-  both = get("harmony", "figure2,small,vgg11")
-  assert both.backbone.depths == (2, 3, 4) and both.headline == "harmony"
-  sizes = {"batches": [50, 64, 128, 256, 512]}
-  sizes["batches,small"] = [10, 13, 26, 52, 103]
-  for words, each in sizes.items():
-    cells = plan("harmony", "table2", words).cells
-    assert [cell.config.batch_size for cell in cells] == each
-
-
-def test_reports_show_the_gain_of_the_papers_own_method():
-  assert get("harmony", "table2").headline == "harmony"
-  assert get("harmony", "table2,small,multi_exit").headline == ""
-  assert get("splitgp", "table2").headline == "splitgp"
-
-
-def test_our_own_experiments():
-  asked = plan("ours", "fewer_bits,small,both")
-  wires = [cell.config.wire for cell in asked.cells]
-  forms = {(wire.features.form, wire.gradients.form) for wire in wires}
-  assert len(forms) == len(asked.cells) == 25
-  assert len(plan("ours", "fewer_bits,small").cells) == 5
-  apart = get("ours", "classes_by_depth,small")
-  assert apart.data.dealt == "by_depth" and "agnostic" in apart.methods
-
-
-def fleet_of(c):
-  """Depth -> the powers P_C of its clients."""
-  made = fleet.assign_depths(
-    c.num_clients, tuple(c.backbone.depths), 0, power=c.system.client_power
-  )
-  return {
-    cohort.depth: {made.power[n] for n in cohort.ids} for cohort in made.cohorts
-  }
-
-
-@pytest.mark.parametrize("entry", module("hydra").get_config.makers)
-@pytest.mark.parametrize(("scale", "seeds"), [("paper", 10), ("small", 3)])
-def test_hydras_setting(entry, scale, seeds):
-  asked = plan("hydra", entry, scale)
-  assert len(asked.seeds) == seeds
-  for cell in asked.cells:
-    usual = 100 if entry == "figure3" else 10
-    c, clients = cell.config, cell.values.get("num_clients", usual)
-    # SplitFedV3's evaluations take a seventh of a round.
-    every = 2 if (entry, scale) == ("table3", "small") else 1
-    assert c.num_clients == clients and c.eval.every == every
-    assert c.order.name == cell.values.get("order.name", c.order.name)
-    assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
-    assert c.optimizer.schedule == "exponential"
-    assert (c.optimizer.decay, c.optimizer.floor) == (0.993, 0.005)
-    assert (c.data.name, c.data.augment) == ("cifar10", ("crop_flip",))
-
-
-def test_hydras_words():
-  c = get("hydra", "table1,small,resnet101,cifar100_coarse,dl60,deep")
-  assert c.backbone.name == "resnet101" and c.backbone.depths == (33,)
-  assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
-  assert c.sweep["num_clients"] == (20, 200) and c.paper == ""
-  assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
-  alone = get("hydra", "table3,resnet101,multi_head")
-  assert list(alone.methods) == ["multi_head"]
-  assert alone.backbone.depths == (33,) and alone.order.name == "random"
-  assert get("hydra", "table3,splitnn,dl60").paper == ""
-  for name, labels in (("cifar10", 10), ("cifar100", 100)):
-    for spec in get("hydra", f"table4,{name}").methods.values():
-      if getattr(spec, "superclasses", ()):
-        assert len(spec.superclasses) == spec.groups
-        assert sorted(sum(spec.superclasses, ())) == list(range(labels))
-
-
-def test_the_study_of_supersfl_varies_one_number_at_a_time():
-  """Around the printed lambda and tau; the grid has alpha and beta."""
-  (cell,) = plan("supersfl", "study,small,vgg11").cells
-  options = [m.options for m in cell.config.methods.values()]
-  chosen = [(m["lam"], m["clip"]) for m in options]
-  assert chosen[0] == (0.01, 0.5) and len(set(chosen)) == 7
-  assert all((lam == 0.01) != (tau == 0.5) for lam, tau in chosen[1:])
-  cells = plan("supersfl", "study,small,vgg11,allocation").cells
-  asked = [x.config.fleet.allocation.options for x in cells]
-  pairs = [(x["alpha"], x["beta"]) for x in asked]
-  assert len(set(pairs)) == 9 and (0.5, 4.0) in pairs
-  assert {len(x.config.methods) for x in cells} == {1}
-
-
 SIZES = {
   "fashion_mnist": (70_000, 10),
   "cifar10": (60_000, 10),
@@ -295,7 +159,80 @@ def test_every_config_s_data_can_be_divided():
     assert len(parts) == clients
 
 
-def test_a_data_set_that_a_table_lacks_names_no_numbers():
-  paper = "PGFedSplit Table 3, CIFAR-10"
-  assert get("pgfedsplit", "table3,small,cifar10").paper == paper
-  assert not get("pgfedsplit", "table3,small,fmnist").paper
+WORDS = """
+harmony:table2,small,harmony | scale=small | methods=harmony | headline=harmony
+harmony:table2,small,multi_exit | headline=
+harmony:table2,batches | sweep.batch_size=(50, 64, 128, 256, 512)
+harmony:table2,batches,small | sweep.batch_size=(10, 13, 26, 52, 103)
+harmony:figure4,small,largest | backbone.depths=(4,) | methods=largest
+harmony:figure4,largest | system.client_power=(40.0,)
+harmony:figure4,ten_clients | num_clients=10 | scale=small | backbone.width=0.25
+harmony:figure4,ten_clients | methods.no_csa_both.csa_weight=None
+harmony:figure4,middle | rounds=100 | sweep.seed=(0, 1, 2, 3, 4, 5, 6, 7)
+harmony:figure2,homogeneous,vgg11 | backbone.depths=(4,) | backbone.pad=True
+harmony:figure2,homogeneous,vgg11 | methods=splitgp_09,splitgp_02
+harmony:figure2,homogeneous,vgg11 | paper=HARMONY Figure 2(a)
+harmony:figure2,small,vgg11 | backbone.depths=(2, 3, 4) | headline=harmony
+splitgp:table2 | headline=splitgp
+ours:classes_by_depth,small | data.dealt=by_depth
+hydra:table1,small,resnet101,dl60,deep | backbone.depths=(33,) | paper=
+hydra:table1,cifar100_coarse,dl60 | data.partition.p=60.0
+hydra:table3,resnet101,multi_head | methods=multi_head | order.name=random
+hydra:table3,splitnn,dl60 | paper=
+hydra:table3,small | eval.every=2 | optimizer.lr=0.05 | optimizer.momentum=0.0
+hydra:table1 | eval.every=1 | optimizer.schedule=exponential
+hydra:table1 | optimizer.decay=0.993 | optimizer.floor=0.005
+pgfedsplit:table3,small,cifar10 | paper=PGFedSplit Table 3, CIFAR-10
+pgfedsplit:table3,small,fmnist | paper=
+""".strip().splitlines()
+"""A paper, an entry and words, and what fields of its config are."""
+
+
+@pytest.mark.parametrize("line", WORDS)
+def test_words_choose_what_a_config_is(line):
+  name, *fields = line.split(" | ")
+  c = get(*name.split(":"))
+  for field in fields:
+    path, _, said = field.partition("=")
+    _, _, swept = path.partition("sweep.")
+    value = c.sweep[swept] if swept else value_of(c, path)
+    assert said == (",".join(value) if path == "methods" else str(value))
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "harmony:",
+    "harmony:small",
+    "harmony:table2,tiny",
+    "ours:fewer_bits,features,both",
+    "hydra:table1,dl80,iid",
+    "hydra:table4,svhn",
+    "pgfedsplit:table2,fmnist,cifar10",
+    "supersfl:table1,clients50,clients100",
+  ],
+)
+def test_words_that_an_entry_does_not_take(name):
+  with refused("--config"):
+    get(*name.split(":"))
+
+
+def test_grids_vary_what_they_are_about():
+  wires = [x.config.wire for x in plan("ours", "fewer_bits,small,both").cells]
+  forms = {(wire.features.form, wire.gradients.form) for wire in wires}
+  assert len(forms) == len(wires) == 25
+  # SuperSFL's study: one number at a time around the printed lambda and tau.
+  (cell,) = plan("supersfl", "study,small,vgg11").cells
+  options = [m.options for m in cell.config.methods.values()]
+  chosen = [(m["lam"], m["clip"]) for m in options]
+  assert chosen[0] == (0.01, 0.5) and len(set(chosen)) == 7
+  assert all((lam == 0.01) != (tau == 0.5) for lam, tau in chosen[1:])
+  cells = plan("supersfl", "study,small,vgg11,allocation").cells
+  rules = [x.config.fleet.allocation for x in cells]
+  assert len({(rule.alpha, rule.beta) for rule in rules}) == 9
+  # Groups of heads divide the classes of the data.
+  for name, labels in (("cifar10", 10), ("cifar100", 100)):
+    for spec in get("hydra", f"table4,{name}").methods.values():
+      if getattr(spec, "superclasses", ()):
+        assert len(spec.superclasses) == spec.groups
+        assert sorted(sum(spec.superclasses, ())) == list(range(labels))

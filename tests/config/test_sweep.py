@@ -6,7 +6,7 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import Config, config
+from splitjax import config
 from splitjax.fields import Text
 
 
@@ -20,14 +20,6 @@ def draft(*, vary=None, **methods):
 def typed(**values):
   """Overrides as they are typed: a__b="1"."""
   return {path.replace("__", "."): Text(text) for path, text in values.items()}
-
-
-def test_nothing_swept_is_one_run():
-  plan = config.plan(draft())
-  assert plan.seeds is None
-  (cell,) = plan.cells
-  assert (cell.name, cell.values) == ("", {})
-  assert cell.config == Config.from_dict(draft())
 
 
 def test_every_combination_is_a_cell():
@@ -49,26 +41,6 @@ def test_every_combination_is_a_cell():
   assert c.sweep and not last.config.sweep
 
 
-def test_fields_that_end_alike_keep_their_names():
-  vary = {
-    "backbone.width": (4, 6),
-    "eval.every": (1,),
-    "checkpoint.every": (1,),
-  }
-  (first, _) = config.plan(draft(vary=vary)).cells
-  assert first.name == "width=4,eval.every=1,checkpoint.every=1"
-
-
-def test_an_option_of_a_method_makes_cells():
-  methods = {"a": "harmony", "b": "splitgp"}
-  vary = {"methods.b.lam": (0.2, 0.9), "data.partition.k": (1, 2)}
-  cells = config.plan(draft(vary=vary, **methods)).cells
-  assert [cell.name for cell in cells[:2]] == ["lam=0.2,k=1", "lam=0.2,k=2"]
-  options = [cell.config.methods["b"].lam for cell in cells]
-  assert options == [0.2, 0.2, 0.9, 0.9]
-  assert {tuple(cell.config.methods) for cell in cells} == {("a", "b")}
-
-
 TYPED = """
 optimizer.lr=0.1,1 -> lr=0.1 lr=1.0
 backbone.depths=(1,2),(2,) -> depths=_1_2_ depths=_2__
@@ -78,6 +50,7 @@ data.partition=shard(k=1),iid -> partition=shard_k_1_ partition=iid
 data.partition.name=shard,iid -> name=shard name=iid
 methods=local,a=splitgp(lam=0.3) -> methods=local methods=a_splitgp_lam_0.3_
 methods.harmony.inner_steps=1,3 -> inner_steps=1 inner_steps=3
+data.name=npz:a b/c.npz,npz:../d.npz -> name=npz_ab_c.npz name=npz_.._d.npz
 """.strip().splitlines()
 """What the command line sweeps -> names of the cells."""
 
@@ -90,13 +63,6 @@ def test_the_command_line_gives_values(line):
   # A cell is made again from the values that grid.json keeps.
   for cell in cells:
     assert cells[0].at(cell.values) == cell.config
-
-
-def test_cell_names_are_valid_folder_names():
-  values = ["npz:/a b/c.npz", "npz:../d.npz"]
-  axes = {"data.name": values}
-  names = [cell.name for cell in config.plan(draft(vary=axes)).cells]
-  assert names == ["name=npz__ab_c.npz", "name=npz_.._d.npz"]
 
 
 METHODS_OF = {"a": "splitgp", "b": "local"}
@@ -173,16 +139,7 @@ def test_names_of_methods_replace_those_of_a_config():
   assert made.headline == "" and c.headline == "few"
 
 
-def test_swept_names_keep_what_the_config_says_of_its_own():
-  c = tiny.tiny()
-  own = Config.from_dict(c).data.partition
-  first, second = config.plan(c, ["data.partition.name=shard,dirichlet"]).cells
-  assert first.config.data.partition == own
-  # Cells of a grid know each other's config, whichever is started again.
-  assert second.at(first.values) == first.config
-
-
-def test_the_command_line_replaces_the_config_s_values():
-  c = draft(vary={"optimizer.lr": (0.5,)})
-  plan = config.plan(c, ["optimizer.lr=0.1"])
-  assert [cell.name for cell in plan.cells] == ["lr=0.1"]
+def test_fields_that_end_alike_keep_their_names():
+  vary = {"backbone.width": (4,), "eval.every": (1,), "checkpoint.every": (1,)}
+  (cell,) = config.plan(draft(vary=vary), ["backbone.width=6"]).cells
+  assert cell.name == "width=6,eval.every=1,checkpoint.every=1"
