@@ -5,7 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "client_data": ["by_depth", "deal", "owner_names"],
+    "client_data": ["by_depth"],
     "console": ["CTRL_C", "Progress", "Stopped", "listening", "never", "say"],
     "describe": ["describe_run", "describe_text"],
     "evaluate": ["evaluate_again"],
@@ -16,7 +16,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "check_layers",
       "from_scratch",
       "make_backbone",
-      "make_devices",
       "make_method",
       "make_network",
     ],

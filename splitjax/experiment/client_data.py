@@ -1,6 +1,6 @@
 """The clients' training and test samples under a config."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from splitjax.data import (
   partitions,
 )
 from splitjax.data.dataset import scale
-from splitjax.experiment.network import make_backbone, make_devices
+from splitjax.fleet.fleets import Fleet
 from splitjax.types import UserError, naming
 
 
@@ -37,19 +37,18 @@ def check_options(config: Config, data: Dataset) -> None:
 
 
 def deal(
-  config: Config, data: Dataset, devices: dict[str, list] | None = None
+  config: Config, data: Dataset, fleet: Fleet
 ) -> tuple[Dataset, TestSets]:
-  """Deals training samples, domains and test sets to the clients.
+  """Deals training samples, domains and test sets to the clients of a fleet.
 
-  `devices` gives the split depths, as `make_devices` returned them in an
-  earlier run; None: they are made for the config. Returns the data as the
-  clients see them, with the images of each domain, and the test sets.
+  Returns the data as the clients see them, with the images of each domain, and
+  the test sets.
   """
+  # Training samples.
   chosen = config.data.partition
   count = config.num_clients
-  partition = PARTITIONS[chosen.name]
   basis = data.train_label
-  if getattr(partition, "of_clients", False):
+  if getattr(PARTITIONS[chosen.name], "of_clients", False):
     basis = _owners(config.data, data)
   parts = partitions.deal(
     chosen.name, basis, count, config.seed, chosen.options
@@ -58,35 +57,31 @@ def deal(
   if chosen.name in GROUPS:
     groups = GROUPS[chosen.name](data.train_label, count)
   if config.data.dealt == "by_depth":
-    if devices is None:
-      form = data.train_image.shape[1:], data.classes, data.vocabulary
-      devices = make_devices(config, make_backbone(config, *form))
-    order = by_depth(parts, data.train_label, np.array(devices["depth"]))
+    order = by_depth(parts, data.train_label, np.array(fleet.depths))
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
   data = in_domains(config, data, parts)
-  shift = config.eval.shift
   validation: Sequence[np.ndarray] = ()
   if config.eval.holdout:
     share = config.eval.holdout
     parts, validation = client_split(
       parts, config.seed, (1 - share, share), stream=partitions.HOLD
     )
+
+  # Test samples.
+  shift = config.eval.shift
   rhos = config.eval.rhos
-  test_sets = SHIFTS[shift.name](
-    data, parts, rhos, config.seed, **shift.options
-  )
-  if rhos is not None and test_sets.rhos is None:
+  sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
+  if rhos is not None and sets.rhos is None:
     raise UserError(
       f"eval.rhos={rhos}: eval.shift {shift.name} mixes no samples; leave it"
       " None, or choose id_ood"
     )
   if config.eval.samples is not None:
-    test_sets = test_sets.in_random_order(config.seed)
-  test_sets = test_sets._replace(groups=groups)
-  return data, test_sets._replace(
-    validation=validation
-  ) if validation else test_sets
+    sets = sets.in_random_order(config.seed)
+  if validation:
+    sets = sets._replace(validation=validation)
+  return data, sets._replace(groups=groups)
 
 
 def _owners(chosen: Data, data: Dataset) -> np.ndarray:
@@ -145,7 +140,7 @@ def by_depth(
 
 
 def owner_names(
-  data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
+  config: Config, data: Dataset, parts: Sequence[np.ndarray]
 ) -> list[str]:
   """Returns the clients' names, which are the names of their samples' owners.
 
@@ -153,6 +148,7 @@ def owner_names(
   `of_clients`), every client has samples of a single owner, and no two clients
   share one. `parts` are N arrays [S_n], the training rows of each client.
   """
+  partition = PARTITIONS[config.data.partition.name]
   by_owner = getattr(partition, "of_clients", False)
   owners = data.owners(parts) if by_owner else None
   if owners is None or len(np.unique(owners)) < len(owners):
@@ -160,41 +156,39 @@ def owner_names(
   return [data.client_names[owner] for owner in owners]
 
 
-def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
-  """Returns the facts that `make_network` needs, with digests of the data.
+def form_of(data: Dataset) -> dict[str, Any]:
+  """Returns the facts of loaded data that shape a network, JSON-ready."""
+  return {
+    "shape": list(data.train_image.shape[1:]),
+    "dtype": data.train_image.dtype.name,
+    "vocabulary": data.vocabulary,
+    "classes": data.classes,
+    "class_names": list(data.class_names),
+  }
 
-  They are JSON-ready and the same on any machine. `data` are those loaded, not
-  yet changed by the config's domains. If inputs are standardised, "mean" and
-  "std" are those of the training split, or of the training samples alone if
-  that split also has test or held-out samples.
+
+def facts_of(
+  config: Config, data: Dataset, test_sets: TestSets
+) -> dict[str, Any]:
+  """Returns the facts of dealt data, JSON-ready, the same on any machine.
+
+  `data` are those loaded, not yet changed by the config's domains. If inputs
+  are standardised, "mean" and "std" are those of the training split, or of the
+  training samples alone if that split also has test or held-out samples.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
   with naming(f"data.name = {data.name!r}"):
     mean, std = scale(data.train_image, rows, data.vocabulary)
-  # Facts of images stay those of versions in which all inputs were images.
-  dtype = data.train_image.dtype.name
-  form = dict[str, Any]()
-  if dtype != "uint8":
-    form["dtype"] = dtype
-  if data.vocabulary:
-    form["vocabulary"] = data.vocabulary
-  if data.class_names:
-    form["class_names"] = list(data.class_names)
   # Owners of training samples need no digest: the partition follows from them.
   columns = data.test_client, data.train_domain, data.test_domain
   also = [column for column in columns if column is not None]
   if config.data.domains:  # which clients have them follows from the partition
     also += [np.array(config.data.domains), np.array([config.seed])]
-  partition = PARTITIONS[config.data.partition.name]
-  if names := owner_names(data, partition, test_sets.parts):
-    form["names"] = names
   return {
-    "shape": list(data.train_image.shape[1:]),
-    "classes": data.classes,
-    **form,
     "mean": list(mean),
     "std": list(std),
+    "names": owner_names(config, data, test_sets.parts),
     "digest": feed.digest(*data[2:6], *also),
     "partition": feed.digest(*test_sets.parts),
   }

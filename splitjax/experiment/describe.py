@@ -81,11 +81,10 @@ def _client(task: Task, n: int) -> Facts:
   inside = (sets.sets[:, n] & sets.known[n]).sum(axis=1)
   labels, counts = np.unique(task.data.train_label[part], return_counts=True)
   classes = [task.class_names[label] for label in labels]
-  cohorts = task.network.fleet.cohorts
   return {
     "client": n,
     "name": task.client_names[n],
-    "depth": next(c.depth for c in cohorts if n in c.ids),
+    "depth": task.network.fleet.depths[n],
     "samples": len(part),
     "id": inside.tolist(),
     "ood": (sets.sets[:, n].sum(axis=1) - inside).tolist(),

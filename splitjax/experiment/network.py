@@ -3,8 +3,8 @@
 import copy
 import dataclasses
 import inspect
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,6 +31,9 @@ from splitjax.models.network import Backbone, is_norm
 from splitjax.types import State, UserError, naming
 from splitjax.wire import Channel, Wire
 
+NORMS = {"local": "BatchNorm", "group_norm": "GroupNorm"}
+"""Value of batch_norm -> the layers that it needs."""
+
 
 class Network(NamedTuple):
   """The network and the clients, which suffice to read a saved state."""
@@ -40,7 +43,6 @@ class Network(NamedTuple):
   mean: tuple[float, ...]  #: of each channel or feature; () for token ids
   std: tuple[float, ...]  #: likewise, of training samples before scaling
   names: tuple[str, ...] = ()  #: of the clients; () where there are none
-  class_names: tuple[str, ...] = ()  #: likewise
   dtype: str = "uint8"  #: of the inputs
 
 
@@ -50,7 +52,7 @@ def make_backbone(
   """Builds a config's network for inputs of `shape`; checks its depths."""
   spec = config.backbone
   options = dict(spec.options)
-  if "style" in inspect.signature(BACKBONES[spec.name]).parameters:
+  if _takes_style(spec.name):
     norm: Norm = "group" if config.batch_norm == "group_norm" else "batch"
     options["style"] = Style(config.system.compute_dtype, norm)
   backbone = cut(spec.name, shape, classes, options, vocabulary)
@@ -59,114 +61,102 @@ def make_backbone(
   return dataclasses.replace(backbone, start=config.init)
 
 
+def _takes_style(name: str) -> bool:
+  """Tells whether a network's factory takes dtype and norm from the config."""
+  return "style" in inspect.signature(BACKBONES[name]).parameters
+
+
 def from_scratch(config: Config) -> Config:
   """Returns the config without its pretrained weights.
 
   Only training reads their file. Without it, the returned config can be
   checked, or used to evaluate a finished run.
   """
-  net = config.backbone
-  if net.options.get("pretrained") is not None:
-    net = copy.deepcopy(net)
-    net.pretrained = None
+  if config.backbone.options.get("pretrained") is None:
+    return config
+  net = copy.deepcopy(config.backbone)
+  net.pretrained = None
   return dataclasses.replace(config, backbone=net)
 
 
-def make_network(config: Config, facts: dict) -> Network:
-  """Builds a config's network and clients for data with these facts."""
-  form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
-  backbone = make_backbone(config, *form)
-  names = tuple(facts.get("names", ()))
-  devices = facts.get("devices") or make_devices(config, backbone)
+def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
+  """Builds a config's network and clients for data with these facts.
+
+  The clients have the facts' depths, or those that the config allocates.
+  """
+  backbone = make_backbone(
+    config, tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
+  )
+  chosen = config.fleet
+  ranges = {name: getattr(chosen, name) for name in Profiles._fields}
+  rates = {name: getattr(chosen, name) for name in Rates._fields}
+  hardware = Devices(
+    draw_profiles(config.num_clients, config.seed, Profiles(**ranges)),
+    Rates(**rates),
+  )
   fleet = fleets.assign_depths(
     config.num_clients,
     backbone.cuts,
     config.seed,
     participants=config.participants_per_round,
     power=config.system.client_power,
-    cuts=devices["depth"],
+    cuts=facts.get("depth") or _allocated(config, hardware, backbone),
   )
-  profiles = Profiles(
-    **{name: tuple(devices[name]) for name in Profiles._fields}
-  )
-  hardware = Devices(profiles, _rates(config))
-  fleet = dataclasses.replace(fleet, hardware=hardware)
   return Network(
     backbone=backbone,
-    fleet=fleet,
-    mean=tuple(facts["mean"]),
-    std=tuple(facts["std"]),
-    names=names,
-    class_names=tuple(facts.get("class_names", ())),
+    fleet=dataclasses.replace(fleet, hardware=hardware),
+    mean=tuple(facts.get("mean", ())),
+    std=tuple(facts.get("std", ())),
+    names=tuple(facts.get("names", ())),
     dtype=facts.get("dtype", "uint8"),
   )
 
 
-def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
-  """Returns the clients' depths and resources, [N] each, JSON-ready.
-
-  Raises:
-    UserError: ranges or options of the allocation are invalid.
-  """
-  chosen = config.fleet
+def _allocated(
+  config: Config, hardware: Devices, backbone: Backbone
+) -> list[int]:
+  """Returns the depths [N] by the config's rule, which may be one's own."""
+  rule = config.fleet.allocation
   count = config.num_clients
-  bounds = {name: getattr(chosen, name) for name in Profiles._fields}
-  profiles = draw_profiles(count, config.seed, Profiles(**bounds))
-  allocate = ALLOCATIONS[chosen.allocation.name]
-  options = chosen.allocation.options
-  devices = Devices(profiles, _rates(config))
-  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
+  allocate = ALLOCATIONS[rule.name]
+  depth = np.asarray(allocate(hardware, backbone, config.seed, **rule.options))
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
-      f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)}"
-      f" for {len(depth)} clients; it must give one of the cuts {backbone.cuts}"
+      f"fleet.allocation={rule.name}: gave {np.unique(depth)} for {len(depth)}"
+      f" clients; it must give one of the cuts {backbone.cuts}"
       f" (backbone.depths) to each of {count}"
     )
-  resources = {name: list(x) for name, x in profiles._asdict().items()}
-  return {"depth": depth.tolist(), **resources}
-
-
-def _rates(config: Config) -> Rates:
-  """Returns the server's speed, the powers and the CO2 per kWh of a fleet."""
-  return Rates(**{name: getattr(config.fleet, name) for name in Rates._fields})
+  return depth.tolist()
 
 
 def check_layers(config: Config, net: Backbone) -> None:
-  """Raises UserError if the network does not support dtype, init or norm.
+  """Raises UserError if the network lacks what the config says of layers.
 
-  It must compute in system.compute_dtype, initialise its layers as `init` says,
-  and have the norm layers that `batch_norm` or the method fedbn needs.
+  It must compute in system.compute_dtype, draw its layers as `init` says, and
+  have the norm layers that `batch_norm` or the method fedbn needs.
   """
   name = config.backbone.name
   dtype = config.system.compute_dtype
-  takes_style = "style" in inspect.signature(BACKBONES[name]).parameters
-  if dtype != "float32" and not takes_style:
+  if dtype != "float32" and not _takes_style(name):
     raise UserError(
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
       " factory the argument style, or leave it out"
     )
-  by_name = [k for k, s in config.methods.items() if METHODS[s.name] is FedBN]
-  norm = "local" if by_name else config.batch_norm
-  if config.init == "he" and norm == "average":
-    return
   layers = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
-  draws_itself = any(
-    path[-1].key == "kernel" and x.ndim == 3 for path, x in layers
-  )
-  if config.init != "he" and draws_itself:
+  draws = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  if config.init != "he" and draws:
     raise UserError(
-      f"init='{config.init}': {name} draws its layers as its paper does; leave"
+      f"init={config.init!r}: {name} draws its layers as its paper does; leave"
       " it 'he'"
     )
-  kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
-  kind = kinds.get(norm)
-  if kind and not any(is_norm(path, kind) for path, _ in layers):
-    field = f"batch_norm='{norm}'"
-    remedy = "leave it 'average'"
-    if by_name:
-      field = f"methods.{by_name[0]}=fedbn"
-      remedy = "choose fedavg"
-    raise UserError(f"{field}: {name} does not normalise batches; {remedy}")
+  needs = {f"batch_norm={config.batch_norm!r}": config.batch_norm}
+  for key, spec in config.methods.items():
+    if METHODS[spec.name] is FedBN:
+      needs[f"methods.{key}={spec.name}"] = "local"
+  for field, norm in needs.items():
+    kind = NORMS.get(norm)
+    if kind and not any(is_norm(path, kind) for path, _ in layers):
+      raise UserError(f"{field}: {name} does not normalise batches; change it")
 
 
 # Methods.

@@ -132,7 +132,7 @@ def run_seeds(
   task = build(dataclasses.replace(config, seed=numbers[0]))
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.
-  of_seeds = ("mean", "std", "partition", "names", "devices")
+  of_seeds = ("mean", "std", "partition", "names", "depth")
   facts = {k: v for k, v in task.facts.items() if k not in of_seeds}
   with workdirs.claimed(workdir, config, facts, over_seeds=True):
     if machine.is_first_process() and figures != "none":

@@ -67,11 +67,10 @@ def write_clients(task: Task, folder: Path) -> None:
   """
   fleet = task.network.fleet
   count = fleet.num_clients
-  depths = {n: cohort.depth for cohort in fleet.cohorts for n in cohort.ids}
   columns = {
     "client": range(count),
     "name": task.network.names or [""] * count,
-    "depth": [depths[n] for n in range(count)],
+    "depth": fleet.depths,
     "training_samples": list(map(len, task.test_sets.parts)),
   }
   if fleet.hardware:

@@ -18,7 +18,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from splitjax import target
-from splitjax.config.config import CHANNELS, Config, Noise, Rows
+from splitjax.config.config import Config
 from splitjax.data import Dataset, TestSets, feed, holdout, load, merged
 from splitjax.data.partitions import VALIDATE, client_split, padded
 from splitjax.data.test_sets import Holdout
@@ -36,7 +36,6 @@ from splitjax.experiment.network import (
   Network,
   abstract_state,
   check_layers,
-  make_devices,
   make_method,
   make_network,
   own_fleet,
@@ -51,17 +50,14 @@ from splitjax.types import Net, Shard, State, UserError, naming
 
 
 class Task(NamedTuple):
-  """Everything that the methods of a run share.
-
-  Facts of the data (`client_data.facts`) may have "devices" of the clients, if
-  their allocation is not even, and "pretrained", the digest of weights.
-  """
+  """Everything that the methods of a run share."""
 
   config: Config
   network: Network  #: backbone, clients, standardisation
   methods: dict[str, Method]  #: by their keys in the config
   data: Dataset  #: on the host
   test_sets: TestSets  #: each client's training samples and test sets
+  #: of data and clients, JSON-ready: with the config they decide what a run is
   facts: dict[str, Any]
   thresholds: tuple[float, ...]  #: [E] entropy thresholds, nats
   image: Array  #: [Z, ...] inputs of the training split, on the device
@@ -93,14 +89,11 @@ class Task(NamedTuple):
     return list(self.data.class_names or map(str, range(self.data.classes)))
 
 
-def build(
-  config: Config | Any, hardware: dict[str, list] | None = None
-) -> Task:
+def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
   """Loads the data, deals them to the clients and cuts the network.
 
-  `hardware` are the clients' devices in an earlier run (`make_devices`); if
-  None, new devices are made as the config says. A setting that no method reads
-  is no error.
+  `depth` [N] are the clients' depths in an earlier run; None: those that the
+  config allocates. A setting that no method reads is no error.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -126,30 +119,34 @@ def build(
   if config.data.pool == "all":
     loaded = merged(loaded)
   client_data.check_options(config, loaded)
-  data, test_sets = client_data.deal(config, loaded, hardware)
-  metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
-
-  facts = client_data.facts(config, loaded, test_sets)
-  if hardware is not None:
-    facts["devices"] = hardware
-  network = make_network(config, facts)
+  form = client_data.form_of(loaded)
+  network = make_network(config, {**form, "depth": depth})
   backbone = network.backbone
   check_layers(config, backbone)
-  if config.fleet.allocation.name != "even":
-    facts.setdefault("devices", make_devices(config, backbone))
+  data, test_sets = client_data.deal(config, loaded, network.fleet)
+  metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+
+  facts = client_data.facts_of(config, loaded, test_sets)
+  network = network._replace(
+    mean=tuple(facts["mean"]),
+    std=tuple(facts["std"]),
+    names=tuple(facts["names"]),
+  )
+  facts = {**form, **facts, "depth": network.fleet.depths}
   if isinstance(backbone.start, Pretrained):
     facts["pretrained"] = backbone.start.digest
   methods = {key: make_method(config, backbone, key) for key in config.methods}
   for key, method in methods.items():
     with naming(f"methods.{key}"):
       abstract_state(method, network)
-  _check_prices(config, network, methods)
-  for key, method in methods.items():
-    if one_server(method):
-      _check_one_server(config, backbone.cuts, key, method)
+  alone = [key for key, method in methods.items() if one_server(method)]
+  if alone and len(backbone.cuts) > 1:
+    raise UserError(
+      f"backbone.depths={backbone.cuts}: methods.{alone[0]} has one server for"
+      f" clients of one depth; choose one, as in ({backbone.cuts[0]},)"
+    )
 
   # Data go to the devices once; all clients of one server train on the same.
-  alone = any(map(one_server, methods.values()))
   mesh = devices.make_mesh(1 if alone else _devices(config, network))
   put = functools.partial(devices.put_on_devices, mesh)
   image = put(data.train_image)
@@ -192,8 +189,8 @@ def _faults(config: Config) -> FaultTable:
 def _devices(config: Config, network: Network) -> int | None:
   """Returns how many devices the clients are divided among; None: all.
 
-  The devices of a CPU are its cores. A core that would have no client of any
-  cohort is not used as a device; the other devices can then compute on it.
+  A CPU's core that would have no client of any cohort is no device of its own:
+  the others can compute on it.
   """
   aim = target.current()
   several = machine.is_distributed() or aim.platform != "cpu"
@@ -226,53 +223,6 @@ def fresh_network(task: Task) -> Net:
 def _draw(net: Backbone, key: Array) -> Net:
   """Draws a network's parameters."""
   return init(net, key)
-
-
-# Checks.
-
-
-def _check_prices(
-  config: Config, network: Network, methods: Mapping[str, Method]
-) -> None:
-  """Raises UserError if a message with a form or noise is only priced.
-
-  Where clients simulate a cut (`Method.cuts`), the messages across it are
-  counted and not sent: the ledger would have the bytes of a form that rounds
-  nothing.
-  """
-  for kind in CHANNELS:
-    form = getattr(config.wire, kind)
-    noise = getattr(config.privacy, kind)
-    for key, method in methods.items():
-      priced = method.cuts(network.fleet) is not None
-      if priced and (form, noise) != (Rows(), Noise()):
-        raise UserError(
-          f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"
-          f" {kind}, because its clients train the whole network"
-          " (`Method.cuts`); set them back"
-        )
-
-
-def _check_one_server(
-  config: Config, cuts: tuple[int, ...], key: str, method: Method
-) -> None:
-  """Raises UserError for what one server of all clients cannot do."""
-  name = config.methods[key].name
-  if len(cuts) > 1:
-    raise UserError(
-      f"backbone.depths={cuts}: {name} has one server for clients of one"
-      f" depth; choose one, as in ({cuts[0]},)"
-    )
-  if config.system.devices not in (None, 1) or machine.is_distributed():
-    raise UserError(
-      f"system.devices={config.system.devices}: {name} has one server, whose"
-      " clients train on one device in one process; set it to 1"
-    )
-  if method.topology == "relay" and config.batch_norm == "local":
-    raise UserError(
-      f"batch_norm=local: {name} passes one part-1 from client to client;"
-      " choose average or group_norm"
-    )
 
 
 # One method.

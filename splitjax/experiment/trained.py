@@ -399,13 +399,13 @@ def load(
 
 
 def rebuilt(workdir: Path, config: Config, facts: Json) -> Task:
-  """Builds a task on the data and the devices of a trained run.
+  """Builds a task on the data and with the depths of a trained run.
 
   Raises UserError if clients would have other samples than in the training.
   """
-  # Files of a pretrained network and of devices are not needed: the trained
-  # weights and the devices are stored.
-  task = build(from_scratch(config), facts.get("devices"))
+  # The file of a pretrained network is not needed: the trained weights are
+  # stored.
+  task = build(from_scratch(config), facts["depth"])
   task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(

@@ -97,6 +97,12 @@ class Fleet:
     return len(self.power)
 
   @property
+  def depths(self) -> list[int]:
+    """The depth of each client, by number."""
+    by_number = {n: cohort.depth for cohort in self.cohorts for n in cohort.ids}
+    return [by_number[n] for n in range(self.num_clients)]
+
+  @property
   def layout(self) -> Layout:
     """The fleet in counts."""
     shapes = tuple(

@@ -56,6 +56,13 @@ class DFL(Unaveraged):
     cuts = self.backbone.cuts
     if self.cut not in (None, *cuts):
       raise UserError(f"cut={self.cut} must be one of {cuts}, backbone.depths")
+    if (
+      self.channels != wire.Wire()
+    ):  # the ledger would price what nobody rounds
+      raise UserError(
+        "only counts the bytes of features and gradients, because its clients"
+        " train the whole network: set wire and privacy back"
+      )
 
   @property
   def needs_server(self):

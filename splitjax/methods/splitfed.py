@@ -17,6 +17,7 @@ from splitjax.fields import NOT_NEGATIVE
 from splitjax.methods.split import Split
 from splitjax.models import network
 from splitjax.parameters import pytree
+from splitjax.types import UserError
 
 UNSURE = -1e9
 """The logits of a part-2 that was never trained: less sure than any other."""
@@ -118,6 +119,14 @@ class SplitNN(SplitFed):
   """
 
   topology: ClassVar[str] = "relay"
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.local_norm:
+      raise UserError(
+        "passes one part-1 from client to client: batch_norm=local cannot be;"
+        " choose average or group_norm"
+      )
 
   def keeps(self, path):
     return False  # part-1 is handed on with its normalisation

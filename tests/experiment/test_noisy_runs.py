@@ -21,7 +21,7 @@ NOISY = {
 def test_what_no_message_of_a_run_can_have_is_refused():
   with refused("privacy.gradients.noise"):
     experiment.build(config("splitgp", privacy__gradients__noise=2.0))
-  with refused("wire.features and privacy.features"):
+  with refused("methods.own"):
     experiment.build(config("dfl", wire__features__form="int8"))
 
 

@@ -140,13 +140,12 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   ("name", "fields", "field"),
   [
     ("hydra", {"backbone__depths": (1, 2)}, "backbone.depths"),
-    ("splitnn", {"system__devices": 2}, "system.devices"),
     ("splitnn", {"order__turn": 0}, "order.turn"),
     ("hydra", {"eval__inside": 1}, "eval.inside"),
     (
       "splitnn",
       {"batch_norm": "local", "backbone__batch_norm": True},
-      "batch_norm",
+      "methods.only",
     ),
   ],
 )
