@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from by_hand import averaged
 from marks import slow
-from worlds import by_number, networks, world
+from worlds import (
+  assert_close,
+  by_number,
+  networks,
+  one_client,
+  one_shard,
+  world,
+)
 
-from splitjax import trees
 from splitjax.engine import round
-from splitjax.engine.faults import Struck
 from splitjax.engine.round import ROUND
-from splitjax.engine.schedules import draw, plan_of
-from splitjax.engine.visit import ClientRound, Common, Visit
 from splitjax.simulation.sandbox import parts
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -28,25 +31,11 @@ TOLERANCE = 1e-9
 """In float64."""
 
 
-def client_alone(made, plan, client, server, shard, round, key):
+def client_alone(method, plan, *rest):
   """One client's round with its own plan and rows, not stacked."""
-  method = made.method.at(round)
-  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
-  on = jnp.bool_(True)
-  draws = draw(key, method.views, epochs, len(shard.rows), shard.size)
-  common = Common(
-    server=server, image=shard.image, label=shard.label, round=round, key=key
-  )
-  visit = Visit(
-    client=client,
-    shard=shard,
-    sampled=on,
-    struck=Struck(active=on),
-    draws=draws,
-  )
-  alone = ClientRound(method, plan, common, visit)
+  alone, on = one_client(method, plan, *rest), jnp.bool_(True)
   pair, context, tally = alone.download()
-  (_,) = method.stages()
+  (_,) = alone.stages
   pair, of_steps = alone.run_stage(0, pair, context, False)
   tally = of_steps._replace(wire=of_steps.wire | tally.wire)
   _, _, report = alone.upload(pair, context, tally, on)
@@ -76,13 +65,10 @@ def all_alone(made, state, programs, batch):
         continue
       rows = jnp.asarray(parts(RAGGED)[n])
       plan = old._replace(batch=batch).for_clients([len(rows)])
-      shard = trees.take(stacked._replace(image=(), label=(), rows=()), place)
-      shard = shard._replace(
-        image=stacked.image, label=stacked.label, rows=rows
-      )
+      shard = one_shard(stacked, place)._replace(rows=rows)
       program = cohort.depth, len(rows)
       if program not in programs:
-        alone = functools.partial(client_alone, made, plan)
+        alone = functools.partial(client_alone, made.method, plan)
         programs[program] = jax.jit(alone)
       out[n] = programs[program](
         clients[n],
@@ -135,12 +121,6 @@ def next_server(old, found):
   return out
 
 
-def close(a, b):
-  """Equal trees, up to the order of sums."""
-  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE)
-
-
 DECAY = (("weight_decay", 0.05),)
 
 
@@ -173,8 +153,10 @@ def test_a_round_equals_its_clients_one_by_one(name, lam, options):
     clients = next_clients(networks(made, state), found, lam)
     server = next_server(state.server.net, found)
     state, metrics = made.round(state)
-    close([blocks(net) for net in networks(made, state)], clients)
-    close(blocks(state.server.net), server)
+    assert_close(
+      [blocks(net) for net in networks(made, state)], clients, TOLERANCE
+    )
+    assert_close(blocks(state.server.net), server, TOLERANCE)
     reports = [report for _, report in found.values()]
     for message in metrics.wire:
       sent = sum(float(report.wire.get(message, 0)) for report in reports)
@@ -184,4 +166,6 @@ def test_a_round_equals_its_clients_one_by_one(name, lam, options):
       assert float(metrics.bytes[n]) == (report.bytes if report else 0)
       assert float(metrics.steps[n]) == (report.steps if report else 0)
     losses = [report.losses for report in reports]
-    close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *losses))
+    assert_close(
+      metrics.losses, jax.tree.map(lambda *x: np.mean(x), *losses), TOLERANCE
+    )

@@ -5,15 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
-from worlds import assert_close, distance, networks, ordered, served, world
+from worlds import (
+  assert_close,
+  distance,
+  networks,
+  one_client,
+  one_shard,
+  ordered,
+  served,
+  world,
+)
 
 from splitjax import trees
 from splitjax.engine import loops, round
-from splitjax.engine.faults import Struck
 from splitjax.engine.loops import TOPOLOGIES
 from splitjax.engine.round import ROUND
-from splitjax.engine.schedules import draw, plan_of
-from splitjax.engine.visit import ClientRound, Common, Pair, Visit
+from splitjax.engine.visit import ClientRound, Pair
 from splitjax.methods import means_of
 from splitjax.methods.splitfed import SplitFedV2
 from splitjax.parameters import pytree
@@ -36,50 +43,33 @@ def one_by_one(made, state, order):
   Returns:
     The mean of the clients' networks, and the server's network.
   """
-  (shard,), (plan,), (clients,) = made.shards, made.plans, state.clients
+  (shards,), (plan,), (clients,) = made.shards, made.plans, state.clients
   method, relay = made.method.at(state.round), made.method.topology == "relay"
   key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
   key = jax.random.fold_in(key, 1)
-  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
-  of_clients = shard._replace(image=(), label=())
-  common = Common(
-    server=state.server,
-    image=shard.image,
-    label=shard.label,
-    round=state.round,
-    key=key,
-  )
 
-  def visit(n):
-    client, part = trees.take((clients, of_clients), n)
-    held, on = part.rows.shape[0], jnp.bool_(True)
-    drawn = draw(
-      jax.random.fold_in(key, part.number),
-      method.views,
-      epochs,
-      held,
-      part.size,
-    )
-    return Visit(client, part, on, Struck(active=on), drawn)
-
-  def in_round(visit):
-    return ClientRound(method, plan, common, visit)
+  def in_round(n):
+    shard = one_shard(shards, n)
+    return one_client(
+      made.method, plan, trees.take(clients, n), state.server, shard,
+      state.round, jax.random.fold_in(key, shard.number),
+    )  # fmt: skip
 
   @jax.jit
   def begin(n):
-    client_round = in_round(visit(n))
+    client_round = in_round(n)
     pair, context, _ = client_round.download()
     return pair, context, client_round.schedules[0].taken
 
   @jax.jit
   def step(n, client, server, context, t):
     lent = method.lend(server, context)
-    pair, _ = in_round(visit(n)).step(0, Pair(client, lent), context, t)
+    pair, _ = in_round(n).step(0, Pair(client, lent), context, t)
     return pair.half, method.take_back(server, context, pair.copy)
 
   # Download.
   halves, contexts, left = [], [], []
-  for n in range(len(shard.number)):
+  for n in range(len(shards.number)):
     (client, server), context, taken = begin(n)
     halves.append(client)
     contexts.append(context)

@@ -9,7 +9,6 @@ They hold on any processor, to 1e-9. From the root of the repository:
 or a method with batch norm: "splitgp, batch norm". Without cases it is all.
 """
 
-import functools
 import json
 import sys
 from pathlib import Path
@@ -44,13 +43,12 @@ def play(case: str) -> Numbers:
   norm four of the six clients participate in a round.
   """
   name, _, batch_norm = case.partition(", ")
-  make = functools.partial(METHODS[name], **OPTIONS.get(name, {}))
+  options = {"optimizer": Optimizer(lr=0.05), **OPTIONS.get(name, {})}
+  kind, norm = METHODS[name], bool(batch_norm)
   with jax.enable_x64(True):
-    method = make(backbone=network((1, 2), bool(batch_norm)),
-                  optimizer=Optimizer(lr=0.05))  # fmt: skip
+    method = kind(backbone=network((1, 2), norm), **options)
     if one_server(method):
-      method = make(backbone=network((1,), bool(batch_norm)),
-                    optimizer=Optimizer(lr=0.05))  # fmt: skip
+      method = kind(backbone=network((1,), norm), **options)
     fleet = sandbox.fleet_of(method, participants=4 if batch_norm else None)
     trial = sandbox.build(method, fleet)
     state, losses = trial.state(), list[dict]()

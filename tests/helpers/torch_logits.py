@@ -13,7 +13,6 @@ running statistics and the gradients of the mean cross-entropy. Statistics and
 gradients are kept as one number a block.
 """
 
-import functools
 from collections import OrderedDict
 from pathlib import Path
 
@@ -29,38 +28,31 @@ PATH = Path(__file__).resolve().parents[1] / "golden" / "torch.npz"
 KINDS = {"relu": nn.ReLU, "relu6": nn.ReLU6, "none": nn.Identity}
 
 
-class Unit(nn.Module):
-  """Convolution, batch norm where asked, activation, pool."""
-
-  def __init__(
-    self, c, f, k=3, stride=1, *, act="relu", bias=False, norm=True, pad=None
-  ):
-    super().__init__()
-    pad = k // 2 if pad is None else pad
-    self.Conv_0 = nn.Conv2d(c, f, k, stride, pad, bias=bias)
-    self.BatchNorm_0 = nn.BatchNorm2d(f) if norm else nn.Identity()
-    self.act = KINDS[act]()
-
-  def forward(self, x):
-    return self.act(self.BatchNorm_0(self.Conv_0(x)))
+def named(**modules):
+  """Modules one after another, by their names."""
+  return nn.Sequential(OrderedDict(modules))
 
 
-class Depthwise(nn.Module):
-  """Depthwise convolution, batch norm, activation."""
+def unit(c, f, k=3, stride=1, *, act="relu", bias=False, norm=True, pad=None):
+  """Convolution, batch norm where there is one, activation."""
+  pad = k // 2 if pad is None else pad
+  return named(
+    Conv_0=nn.Conv2d(c, f, k, stride, pad, bias=bias),
+    BatchNorm_0=nn.BatchNorm2d(f) if norm else nn.Identity(),
+    act=KINDS[act](),
+  )
+
+
+class Depthwise(nn.Conv2d):
+  """Depthwise convolution, whose kernel lies bare; batch norm, activation."""
 
   def __init__(self, c, stride, act):
-    super().__init__()
-    self.conv = nn.Conv2d(c, c, 3, stride, 1, groups=c, bias=False)
+    super().__init__(c, c, 3, stride, 1, groups=c, bias=False)
     self.BatchNorm_0 = nn.BatchNorm2d(c)
     self.act = KINDS[act]()
 
-  @property
-  def weight(self):
-    """Our kernel of a depthwise convolution lies bare."""
-    return self.conv.weight
-
   def forward(self, x):
-    return self.act(self.BatchNorm_0(self.conv(x)))
+    return self.act(self.BatchNorm_0(super().forward(x)))
 
 
 class Residual(nn.Module):
@@ -69,16 +61,16 @@ class Residual(nn.Module):
   def __init__(self, c, inner, outer, stride):
     super().__init__()
     if inner == outer:
-      self.branch1 = Unit(c, inner, 3, stride)
-      self.branch2 = Unit(inner, outer, 3, act="none")
+      self.branch1 = unit(c, inner, 3, stride)
+      self.branch2 = unit(inner, outer, 3, act="none")
       self.branch3 = nn.Identity()
     else:
-      self.branch1 = Unit(c, inner, 1)
-      self.branch2 = Unit(inner, inner, 3, stride)
-      self.branch3 = Unit(inner, outer, 1, act="none")
+      self.branch1 = unit(c, inner, 1)
+      self.branch2 = unit(inner, inner, 3, stride)
+      self.branch3 = unit(inner, outer, 1, act="none")
     self.shortcut = nn.Identity()
     if stride != 1 or c != outer:
-      self.shortcut = Unit(c, outer, 1, stride, act="none")
+      self.shortcut = unit(c, outer, 1, stride, act="none")
 
   def forward(self, x):
     y = self.branch3(self.branch2(self.branch1(x)))
@@ -90,9 +82,9 @@ class Inverted(nn.Module):
 
   def __init__(self, c, f, t, stride):
     super().__init__()
-    self.expand = Unit(c, t * c, 1, act="relu6") if t > 1 else nn.Identity()
+    self.expand = unit(c, t * c, 1, act="relu6") if t > 1 else nn.Identity()
     self.depthwise = Depthwise(t * c, stride, "relu6")
-    self.project = Unit(t * c, f, 1, act="none")
+    self.project = unit(t * c, f, 1, act="none")
     self.same = stride == 1 and c == f
 
   def forward(self, x):
@@ -107,85 +99,64 @@ class Dense(nn.Module):
     super().__init__()
     self.pool = nn.AdaptiveAvgPool2d(pool) if pool else nn.Identity()
     self.Dense_0 = nn.Linear(c, f)
-    self.relu = relu
+    self.act = KINDS["relu" if relu else "none"]()
 
   def forward(self, x):
     x = self.pool(x) if x.ndim == 4 else x
-    x = self.Dense_0(x.movedim(1, -1).flatten(1))
-    return torch.relu(x) if self.relu else x
+    return self.act(self.Dense_0(x.movedim(1, -1).flatten(1)))
 
 
-class Series(nn.Module):
-  """Convolution along time, ReLU, max-pool."""
-
-  def __init__(self, c, f, k):
-    super().__init__()
-    self.Dense_0 = nn.Conv1d(c, f, k)
-
-  def forward(self, x):
-    return nn.functional.max_pool1d(torch.relu(self.Dense_0(x)), 2)
-
-
-def chain(*parts):
-  """A Sequential whose parts are called parts_0, parts_1, ..."""
-  named = {f"parts_{i}": part for i, part in enumerate(parts)}
-  return nn.Sequential(OrderedDict(named))
-
-
-class Then(nn.Module):
-  """A module and a function behind it."""
-
-  def __init__(self, module, function):
-    super().__init__()
-    self.module, self.function = module, function
-
-  def forward(self, x):
-    return self.function(self.module(x))
-
-
-def mean(x):
-  return x.mean((2, 3))
+MEAN = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+HIDDEN = 128, 64
+"""Widths of the dense layers behind convolutions."""
 
 
 def narrow(channels):
   return [f // 8 for f in channels]
 
 
+def hidden(c, *widths):
+  """Dense layers with ReLU, dense1 and so on."""
+  pairs = zip((c, *widths), widths, strict=False)
+  return {f"dense{i}": Dense(*p, True) for i, p in enumerate(pairs, start=1)}
+
+
 def plain(c, filters, k, pooled, pad=None, norm=False):
   """Convolutions with bias, some with a max-pool behind them."""
   out = {}
   for i, f in enumerate(narrow(filters), start=1):
-    unit = Unit(c, f, k, bias=True, norm=norm, pad=pad)
-    out[f"conv{i}"] = Then(unit, nn.MaxPool2d(2)) if i in pooled else unit
+    out[f"conv{i}"] = unit(c, f, k, bias=True, norm=norm, pad=pad)
+    if i in pooled:
+      out[f"conv{i}"].append(nn.MaxPool2d(2))
     c = f
   return out
 
 
-def mlp(width):
-  names = "block1", "block2", "block3"
+def mlp(c, width):
+  widths = c, width, width
   return {
-    name: Dense(c, width, relu=True)
-    for name, c in zip(names, (7, width, width), strict=True)
+    f"block{i}": Dense(c, width, True) for i, c in enumerate(widths, start=1)
   }
 
 
 def cnn1d(c, k):
-  out = {"conv1": Series(c, 4, k), "conv2": Series(4, 8, k)}
-  # 40-32-16-8-4 steps.
-  out["dense1"], out["dense2"] = Dense(32, 128, True), Dense(128, 64, True)
-  return out
+  """40-32-16-8-4 steps."""
+  out = {}
+  for i, f in enumerate((4, 8), start=1):
+    conv, pool = nn.Conv1d(c, f, k), nn.MaxPool1d(2)
+    out[f"conv{i}"] = named(Dense_0=conv, act=nn.ReLU(), pool=pool)
+    c = f
+  return out | hidden(32, *HIDDEN)
 
 
 def cnn8(c):
-  out = plain(c, (32, 64, 128, 256, 256), 3, (1, 2, 4))
-  # 28-14-7-3.
-  out["dense1"], out["dense2"] = Dense(288, 128, True), Dense(128, 64, True)
-  return out
+  """Edges of 28-14-7-3."""
+  filters = (32, 64, 128, 256, 256)
+  return plain(c, filters, 3, (1, 2, 4)) | hidden(288, *HIDDEN)
 
 
 def cnn4(c, pad, edge):
-  out = plain(c, (32, 64), 5, (1, 2), pad)
-  return {**out, "dense1": Dense(8 * edge * edge, 64, True)}
+  return plain(c, (32, 64), 5, (1, 2), pad) | hidden(8 * edge * edge, 64)
 
 
 def vgg11(c):
@@ -195,7 +166,7 @@ def vgg11(c):
 
 def resnet(c, stages, bottleneck, joined):
   """Stem, pool, blocks, mean; `joined`: the first three are one block."""
-  stem, pool = Unit(c, 8, 7, 2), nn.MaxPool2d(3, 2, 1)
+  stem, pool = unit(c, 8, 7, 2), nn.MaxPool2d(3, 2, 1)
   blocks, c = [], 8
   groups = zip(stages, narrow((64, 128, 256, 512)), strict=True)
   for i, (count, inner) in enumerate(groups):
@@ -205,31 +176,31 @@ def resnet(c, stages, bottleneck, joined):
       blocks.append(Residual(c, inner, outer, stride))
       c = outer
   if joined:
-    blocks[0] = chain(stem, pool, blocks[0])
+    blocks[0] = named(parts_0=stem, parts_1=pool, parts_2=blocks[0])
   out = {} if joined else {"stem": stem, "pool": pool}
   out |= {f"block{i}": block for i, block in enumerate(blocks, start=1)}
-  return {**out, "mean": Then(nn.Identity(), mean)}
+  return {**out, "mean": MEAN}
 
 
 def mobilenet_v1(c, repeats):
-  out, i = {"stem": Unit(c, 4, 3, 1)}, 0
+  out, i = {"stem": unit(c, 4, 3, 1)}, 0
   c = 4
   groups = zip(narrow((64, 128, 256, 512, 1024)), repeats, strict=True)
   for g, (f, count) in enumerate(groups):
     for j in range(count):
       i += 1
       deep = Depthwise(c, 2 if g > 0 and j == 0 else 1, "relu")
-      point = Unit(c, f, 1)
+      point = unit(c, f, 1)
       if i < sum(repeats):
         out |= {f"dw{i}": deep, f"pw{i}": point}
       else:
-        out[f"block{i}"] = Then(chain(deep, point), mean)
+        out[f"block{i}"] = named(parts_0=deep, parts_1=point, mean=MEAN)
       c = f
   return out
 
 
 def mobilenet_v2(c, repeats, strides):
-  out, i = {"stem": Unit(c, 4, 3, strides[0], act="relu6")}, 0
+  out, i = {"stem": unit(c, 4, 3, strides[0], act="relu6")}, 0
   c = 4
   filters = narrow((16, 24, 32, 64, 96, 160, 320))
   for g, (f, count) in enumerate(zip(filters, repeats, strict=True)):
@@ -238,11 +209,11 @@ def mobilenet_v2(c, repeats, strides):
       stride = strides[1 + g] if j == 0 else 1
       out[f"block{i}"] = Inverted(c, f, 1 if g == 0 else 6, stride)
       c = f
-  return {**out, "last": Then(Unit(c, 160, 1, act="relu6"), mean)}
+  return {**out, "last": unit(c, 160, 1, act="relu6").append(MEAN)}
 
 
 NETWORKS = {
-  "mlp": lambda: mlp(9),
+  "mlp": lambda: mlp(7, 9),
   "cnn1d": lambda: cnn1d(3, 9),
   "cnn4": lambda: cnn4(1, 2, 7),
   "cnn8": lambda: cnn8(1),
@@ -265,10 +236,10 @@ def network(name, net, full):
   made, sizes = NETWORKS[name](), models.outputs(net)
   assert tuple(made) == net.names()
   for depth in net.cuts:
-    size, pool = sizes[net.names()[depth - 1]], POOLS.get(name, 1)
-    inputs = size[-1] * pool**2 if len(size) == 3 else np.prod(size)
-    pool = pool if len(size) == 3 else 0
-    exit_ = Dense(int(inputs), whole_nets.CLASSES, pool=pool)
+    *edges, c = sizes[net.names()[depth - 1]]
+    pool = POOLS.get(name, 1) if len(edges) == 2 else 0
+    inputs = int(c * (pool**2 or np.prod(edges)))
+    exit_ = Dense(inputs, whole_nets.CLASSES, pool=pool)
     made[models.exit_name(depth)] = exit_
   made["head"] = Dense(sizes[net.names()[-1]][-1], whole_nets.CLASSES)
   for key, module in made.items():
@@ -294,8 +265,6 @@ ATTRIBUTES = {
 def tensor(module, path):
   """PyTorch's tensor of one of our leaves."""
   for step in path:
-    while isinstance(module, Then):
-      module = module.module
     module = getattr(module, ATTRIBUTES.get(step.key, step.key))
   return module
 
@@ -306,9 +275,9 @@ def ours_of(x):
   return x.transpose(0, 1) if x.ndim == 4 else x
 
 
-def images(x):
-  """Channels behind the samples."""
-  return torch.tensor(x).movedim(-1, 1)
+def images(case, count):
+  """Inputs with channels behind the samples."""
+  return torch.tensor(whole_nets.inputs(case, count)).movedim(-1, 1)
 
 
 def inference(net, made, x):
@@ -349,20 +318,18 @@ def step(net, made, full, x):
     count = tensor(module, path[:-1]).count
     return 0.9 * old + (new - 0.9 * old) * (count - 1) / count
 
-  def told(read, trees):
-    return [
-      whole_nets.projected(
-        jax.tree_util.tree_map_with_path(
-          functools.partial(read, made[name]), trees[name]
-        )
-      )
-      for name in (*net.names(), "head")
-    ]
+  def projected(read, trees, name):
+    def leaf(path, old):
+      return read(made[name], path, old)
 
+    tree = jax.tree_util.tree_map_with_path(leaf, trees[name])
+    return whole_nets.projected(tree)
+
+  names = (*net.names(), "head")
   return {
     "trained": logits.detach().numpy(),
-    "statistics": told(statistic, full.stats),
-    "gradients": told(gradient, full.params),
+    "statistics": [projected(statistic, full.stats, name) for name in names],
+    "gradients": [projected(gradient, full.params, name) for name in names],
   }
 
 
@@ -373,12 +340,11 @@ def main():
   for name, case in whole_nets.CASES.items():
     net, full = whole_nets.filled(case)
     made = network(name, net, full)
-    x = images(whole_nets.inputs(case, whole_nets.SHOWN))
     with torch.no_grad():
-      said = {k: y.numpy() for k, y in inference(net, made, x).items()}
-    x = images(whole_nets.inputs(case, whole_nets.TRAINED))
-    said |= step(net, made, full, x)
-    out |= {f"{name}/{key}": value for key, value in said.items()}
+      told = inference(net, made, images(case, whole_nets.SHOWN))
+    out |= {f"{name}/{key}": y.numpy() for key, y in told.items()}
+    told = step(net, made, full, images(case, whole_nets.TRAINED))
+    out |= {f"{name}/{key}": value for key, value in told.items()}
   np.savez_compressed(PATH, **out)
 
 

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import data, models, simulation, trees, wire
-from splitjax.engine import devices, round, schedules, visit
-from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
+from splitjax.engine import devices, round, visit
+from splitjax.engine.faults import FaultTable, Struck
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round
+from splitjax.engine.schedules import draw, plan_of
 from splitjax.engine.visit import ClientRound
 from splitjax.fleet import Cohort, Fleet, orders
 from splitjax.fleet.fleets import divide
@@ -40,6 +41,7 @@ from splitjax.types import (
   Metrics,
   Net,
   Server,
+  Shard,
   State,
 )
 
@@ -149,12 +151,8 @@ def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
   """
   made = population(net, (4,), (tuple(rows),)).simulation
   (shard,), (plan,) = made.shards, made.plans
-  of_client = trees.take(shard._replace(image=(), label=()), 0)
-  shard = of_client._replace(
-    image=shard.image,
-    label=shard.label,
-    validation=jnp.asarray(held, jnp.int32),
-  )
+  validation = jnp.asarray(held, jnp.int32)
+  shard = one_shard(shard, 0)._replace(validation=validation)
   return data.Samples(shard, plan)
 
 
@@ -213,6 +211,32 @@ def start(world: Population, method: Method) -> State:
   return jax.tree.map(jnp.copy, state)
 
 
+def one_client(method, plan, client, server, shard, round, key) -> ClientRound:
+  """The round of one client, not stacked, with draws from its key alone.
+
+  Its shard has the images and labels of all clients.
+  """
+  method, on = method.at(round), jnp.bool_(True)
+  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
+  common = visit.Common(
+    server=server, image=shard.image, label=shard.label, round=round, key=key
+  )
+  alone = visit.Visit(
+    client=client,
+    shard=shard._replace(image=(), label=()),
+    sampled=on,
+    struck=Struck(active=on),
+    draws=draw(key, method.views, epochs, len(shard.rows), shard.size),
+  )
+  return ClientRound(method, plan, common, alone)
+
+
+def one_shard(shard: Shard, row: int) -> Shard:
+  """The shard of the client in this row of a cohort."""
+  mine = trees.take(shard._replace(image=(), label=()), row)
+  return mine._replace(image=shard.image, label=shard.label)
+
+
 def client_round(
   world: Population,
   method: Method,
@@ -221,31 +245,16 @@ def client_round(
   state: State | None = None,
 ) -> ClientRound:
   """Client n in round `number`, from `state`; None: the first."""
-  state = start(world, method) if state is None else state
-  made = world.simulation
+  state, made = state or start(world, method), world.simulation
   (cohort,) = [i for i, c in enumerate(made.fleet.cohorts) if n in c.ids]
-  row = made.fleet.cohorts[cohort].ids.index(n)
-  shard, plan = made.shards[cohort], made.plans[cohort]
-  common = visit.Common(
-    server=state.server,
-    image=shard.image,
-    label=shard.label,
-    round=jnp.int32(number),
-    key=jax.random.key(3),
+  shard = one_shard(
+    made.shards[cohort], made.fleet.cohorts[cohort].ids.index(n)
   )
-  cohort_of_one = jax.tree.map(
-    lambda x: x[row : row + 1],
-    (state.clients[cohort], shard._replace(image=(), label=())),
-  )
-  active = jnp.ones(1, bool)
-  (draws,) = schedules.draws_of(method, plan, common.key, cohort_of_one[1:])
-  client = visit.Visit(
-    *cohort_of_one,
-    sampled=active,
-    struck=strike(NO_FAULTS, method, common.round, jnp.array([n]), active),
-    draws=draws,
-  )
-  return ClientRound(method, plan, common, trees.take(client, 0))
+  key = jax.random.fold_in(jax.random.key(3), n)
+  return one_client(
+    method, made.plans[cohort], made.client(state, n), state.server, shard,
+    jnp.int32(number), key,
+  )  # fmt: skip
 
 
 def train(

@@ -1,8 +1,9 @@
-"""What every method promises, whoever wrote it: one row each in PROMISES."""
+"""What every method promises, one row each, and its golden numbers."""
 
 import functools
 from typing import NamedTuple
 
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,6 +88,8 @@ PROMISES = {
 FAST = "harmony", "local", "splitnn"
 """One of each kind of round and topology."""
 OTHERS = slow(*(name for name in PROMISES if name not in FAST))
+GOLDEN = "harmony", "merge_sfl", "pgfedsplit"
+"""Kinds of rounds and of state; the others are variants of these."""
 
 
 @functools.cache
@@ -94,10 +97,6 @@ def tried(name):
   """Ten rounds of a method, not to be changed."""
   options = dict(PROMISES[name].options)
   return check.ten_rounds(sandbox.small(METHODS[name], **options))
-
-
-def test_every_method_has_promised():
-  assert PROMISES.keys() == METHODS.keys()
 
 
 @pytest.mark.parametrize("name", [*FAST, *OTHERS])
@@ -119,7 +118,19 @@ def test_a_method_keeps_its_promises(name):
   assert (ledger == {}) == promise.silent
 
 
-def test_result_rows():
+@pytest.mark.numeric
+@pytest.mark.parametrize(
+  "case", [*GOLDEN, *slow(*(c for c in golden.CASES if c not in GOLDEN))]
+)
+def test_rounds_are_golden(case):
+  """Three rounds give the numbers that they always gave."""
+  want = golden.read()[case]
+  assert golden.deviation(golden.play(case), want) < 1e-9
+
+
+def test_every_method_has_a_row_and_golden_numbers():
+  assert PROMISES.keys() == METHODS.keys()
+  assert set(golden.read()) == set(golden.CASES)
   for name, promise in PROMISES.items():
     made = sandbox.small(METHODS[name], **dict(promise.options))
     assert made.method.rows == tuple(Row(*row) for row in promise.rows), name
