@@ -75,8 +75,7 @@ LONGER = "run_seeds", "check_backbone", "check_method"
 
 
 @pytest.mark.parametrize(
-  "name",
-  [n for n in documented() if n not in ALONE + LONGER] + slow(*LONGER),
+  "name", [n for n in documented() if n not in ALONE + LONGER] + slow(*LONGER)
 )
 def test_the_example_is_right(name, folder, monkeypatch):
   monkeypatch.chdir(folder)

@@ -19,11 +19,7 @@ TOLERANCE = 1e-9
 @pytest.mark.numeric
 @pytest.mark.parametrize(
   ("name", "chunk", "given"),
-  [
-    ("harmony", 2, {}),
-    ("fedavg", 1, {}),
-    ("splitgp", 2, {"participants": 5}),
-  ],
+  [("harmony", 2, {}), ("fedavg", 1, {}), ("splitgp", 2, {"participants": 5})],
 )
 def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
   # Cohorts of three: chunks of two need a padding client, chunks of one none.

@@ -44,10 +44,7 @@ def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
 
 @pytest.mark.parametrize(
   ("given", "flag", "expected"),
-  [
-    ("3", "", 3),
-    *slow(("", "--xla_force_host_platform_device_count=5", 5)),
-  ],
+  [("3", "", 3), *slow(("", "--xla_force_host_platform_device_count=5", 5))],
 )
 def test_cpu_devices(given, flag, expected):
   twice = f"s.set_up({given}); s.set_up({given})"

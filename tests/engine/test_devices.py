@@ -19,10 +19,7 @@ def test_on_eight_devices():
   done = subprocess.run(
     [*command, "-p", "no:cacheprovider", "on_eight_devices.py"],
     cwd=TESTS,
-    env={
-      **os.environ,
-      "XLA_FLAGS": " ".join(flags),
-    },
+    env={**os.environ, "XLA_FLAGS": " ".join(flags)},
     capture_output=True,
     text=True,
   )

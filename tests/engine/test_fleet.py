@@ -148,13 +148,7 @@ def test_participants_train_and_the_others_stay(n, depths, p):
 
 @pytest.mark.parametrize(
   ("n", "participants", "devices", "chunk"),
-  [
-    (20, 7, 1, 2),
-    (20, 3, 3, 2),
-    (30, 7, 3, 1),
-    (9, 2, 4, 1),
-    (11, None, 4, 1),
-  ],
+  [(20, 7, 1, 2), (20, 3, 3, 2), (30, 7, 3, 1), (9, 2, 4, 1), (11, None, 4, 1)],
 )
 def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = assign_depths(n, (1, 2, 3), 0, participants=participants)

@@ -1,5 +1,7 @@
 """Clients with non-finite updates are masked, without effect on others."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,15 @@ import pytest
 import runs
 import tiny
 from marks import slow
-from worlds import distance, divided, networks, planned, same_bits, world
+from worlds import (
+  distance,
+  divided,
+  networks,
+  planned,
+  same_bits,
+  spoilt,
+  world,
+)
 
 from splitjax import experiment, trees
 from splitjax.engine.visit import SMALL, finite
@@ -16,31 +26,8 @@ from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.parameters import pytree
 from splitjax.types import Net
 
-BAD = {1: jnp.nan, 4: jnp.inf}
-"""Client number -> what is added to its parameters."""
-
-
-def add(half, number):
-  """A side with `number` [] added to all its parameters."""
-  params = jax.tree.map(lambda x: x + number, half.net.params)
-  return half._replace(net=half.net._replace(params=params))
-
-
-def bad_begin(kind):
-  """The method, in which those of BAD begin a round with broken networks."""
-
-  @pytree
-  class Broken(kind):
-    on: float = 1.0
-
-    def receive(self, client, server, samples, round, key):
-      client, *rest = super().receive(client, server, samples, round, key)
-      for number, value in BAD.items():
-        hit = (samples.shard.number == number) & (self.on > 0)
-        client = add(client, jnp.where(hit, value, 0.0))
-      return client, *rest
-
-  return Broken
+BAD = {1: "client", 4: "client"}
+"""Clients whose own networks become not finite."""
 
 
 @pytest.mark.optimized
@@ -76,21 +63,15 @@ def test_the_compiled_clipping_grows_with_the_leaves():
 
 @pytest.mark.parametrize(
   ("name", "chunk", "options"),
-  [
-    ("fedavg", None, {}),
-    *slow(("splitgp", 2, {"batch_norm": True})),
-  ],
+  [("fedavg", None, {}), *slow(("splitgp", 2, {"batch_norm": True}))],
 )
 def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
-  made = world(name, **options)
-  plain = made.method
-  parts = {"backbone": plain.backbone, "optimizer": plain.optimizer}
-
+  made = spoilt(world(name, **options), BAD)
   # One program, in which the same clients are dropped, broken or neither.
   dropped = np.array([[n in BAD] * 2 for n in range(6)])
 
   def outcome(on, dropped):
-    method = bad(**parts, on=on)
+    method = dataclasses.replace(made.method, on=on)
     place = divided(made._replace(method=method), 1, chunk)
     place = planned(place, dropped=dropped)
     before = jax.device_get(networks(place.world, place.state()))
@@ -103,7 +84,6 @@ def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
       *jax.device_get((state.server, metrics)),
     )
 
-  bad = bad_begin(METHODS[name])
   _, nets, server, metrics = outcome(1.0, dropped & False)
   before, nets_without, server_without, without = outcome(0.0, dropped)
   _, sound_nets, sound_server, sound = outcome(0.0, dropped & False)
@@ -147,34 +127,22 @@ def test_a_large_network_costs_only_its_client(name, number=1):
     assert largest < 100 or other == number, other
 
 
-@pytree
-class Marked(METHODS["splitgp"]):
-  """Client 1 ends with a bad side, 2 with a bad server, 3 with a bad loss.
+PARTS = {1: "client", 2: "server", 3: "loss", 4: "share", 5: "memory"}
 
-  Client 4 uploads something that is not finite, 5 keeps such a memory.
-  """
+
+@pytree
+class Marked(spoilt(METHODS["splitgp"], PARTS)):
+  """What client 4 uploads and 5 keeps besides becomes not finite, too."""
 
   def first_client(self, net, size):
     return super().first_client(net, size)._replace(memory=jnp.zeros(()))
 
-  def receive(self, client, server, samples, round, key):
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, samples.shard.number
-
-  def step(self, client, server, context, batches, key):
-    def bad(number):
-      return jnp.where(context == number, -jnp.inf, 0.0)
-
-    client, server, losses = super().step(client, server, (), batches, key)
-    losses = {**losses, "client": losses["client"] + bad(3)}
-    return add(client, bad(1)), add(server, bad(2)), losses
-
-  def send(self, client, server, context, samples, weight, key):
-    kept, shares = super().send(client, server, (), samples, weight, key)
-    memory = kept.memory + jnp.where(context == 5, jnp.nan, 1.0)
-    kept = kept._replace(memory=memory)
-    secret = jnp.where(context == 4, jnp.nan, weight)
-    return kept, shares | {"secret": secret}
+  def send(self, half, copy, context, samples, weight, key):
+    sent = super().send(half, copy, context, samples, weight, key)
+    kept, shares = sent
+    memory = kept.memory + 1.0 + self.bad(context, "memory")
+    secret = weight + self.bad(context, "share")
+    return kept._replace(memory=memory), shares | {"secret": secret}
 
   def merge(self, server, shares, clients, counted):
     server, clients = super().merge(server, shares, clients, counted)
@@ -186,12 +154,7 @@ class Marked(METHODS["splitgp"]):
 
 
 def test_one_bad_number_is_enough():
-  plain = world("splitgp")
-  method = Marked(
-    backbone=plain.method.backbone, optimizer=plain.method.optimizer
-  )
-  made = plain._replace(method=method)
-  bad = [1, 2, 3, 4, 5]
+  made, bad = of_kind(world("splitgp"), Marked), [*PARTS]
   state, _ = made.round(made.state())
   state, metrics = made.round(state)  # the round before has spoilt nothing
   assert np.flatnonzero(metrics.masked).tolist() == bad

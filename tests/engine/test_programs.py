@@ -61,17 +61,6 @@ def test_one_program_serves_all_values_and_seeds(name, options, fields):
   assert programs(made, [without])[0] == 1
 
 
-@pytest.mark.slow
-def test_alignment_that_is_off_is_another_program():
-  made = world("harmony")
-  weights = [with_values(made.method, csa_weight=w) for w in (0.9, 0.5)]
-  count, losses = programs(made, weights)
-  off = [with_values(made.method, csa_weight=w) for w in (None, 0.0)]
-  count_off, (without, _) = programs(made, off)
-  assert count <= 1 == count_off
-  assert "csa" in losses[0] and "csa" not in without
-
-
 @pytest.mark.parametrize("name", ["fedavg", "harmony"])
 def test_a_state_does_not_grow_with_its_clients(name):
   method = world(name).method

@@ -1,9 +1,9 @@
 """Turns: non-finite ones, skipped ones, the cost of handing on."""
 
+import dataclasses
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
@@ -15,48 +15,11 @@ from worlds import (
   planned,
   same_bits,
   served,
+  spoilt,
   world,
 )
 
 from splitjax import trees
-from splitjax.methods import METHODS
-from splitjax.parameters import pytree
-
-
-def spoilt(kind, part):
-  """The method, in which a step of client 2 makes a part of it not finite."""
-
-  @pytree
-  class Spoilt(kind):
-    on: float = 1.0
-
-    def receive(self, client, server, samples, round, key):
-      *halves, context = super().receive(client, server, samples, round, key)
-      hit = (samples.shard.number == 2) & (self.on > 0)
-      return *halves, (jnp.where(hit, jnp.inf, 0.0), context)
-
-    def lend(self, server_half, context):
-      return super().lend(server_half, context[1])
-
-    def take_back(self, server_half, context, lent):
-      return super().take_back(server_half, context[1], lent)
-
-    def step(self, half, copy, context, batches, key):
-      bad, context = context
-      half, copy, losses = super().step(half, copy, context, batches, key)
-      if part == "loss":
-        return half, copy, {name: x + bad for name, x in losses.items()}
-      spoils = {"client": half, "server": copy}[part]
-      params = jax.tree.map(lambda x: x + bad, spoils.net.params)
-      spoils = spoils._replace(net=spoils.net._replace(params=params))
-      return (
-        (spoils, copy, losses) if part == "client" else (half, spoils, losses)
-      )
-
-    def send(self, half, copy, context, samples, weight, key):
-      return super().send(half, copy, context[1], samples, weight, key)
-
-  return Spoilt
 
 
 @pytest.mark.parametrize(
@@ -75,12 +38,11 @@ def spoilt(kind, part):
 )
 def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
   """The others go on, in turns as if that client had not come."""
-  made = world(name)
-  plain, dropped = made.method, np.array([[n == 2] for n in range(6)])
-  kind = spoilt(METHODS[name], part)
+  made = spoilt(world(name), {2: part})
+  dropped = np.array([[n == 2] for n in range(6)])
 
   def outcome(on, dropped):
-    method = kind(backbone=plain.backbone, optimizer=plain.optimizer, on=on)
+    method = dataclasses.replace(made.method, on=on)
     place = planned(divided(made._replace(method=method)), dropped=dropped)
     state, metrics = place.round(place.state())
     return jax.device_get((networks(place.world, state), state.server, metrics))

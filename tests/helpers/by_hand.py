@@ -266,10 +266,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
     losses["csa"], d_early, d_late = csa(
       early[-1], late[-1], y1 == y2, real, o.csa_margin, o.csa_normalize
     )
-    for names, seen, d in (
-      (blocks(k), early, d_early),
-      (rear, late, d_late),
-    ):
+    for names, seen, d in ((blocks(k), early, d_early), (rear, late, d_late)):
       grads, _ = walk_back(theta, names, seen, d)
       d_theta = plus(d_theta, scaled(o.csa_weight, grads))
   return losses, d_phi, d_theta

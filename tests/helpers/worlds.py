@@ -402,6 +402,74 @@ def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Sandbox:
   return made._replace(plans=plain)
 
 
+def spoilt(made: Sandbox, parts: dict[int, str]) -> Sandbox:
+  """The same world, in which a part of some clients becomes not finite.
+
+  Args:
+    made: the world.
+    parts: client number -> what its steps, or its upload, make not finite:
+      "client", "server", "loss" or "share", an array that goes up besides.
+      The method's field `on` is 0 in the same program without that.
+  """
+  kind, plain = type(made.method), made.method
+
+  @pytree
+  class Spoilt(kind):
+    on: float = 1.0
+
+    def bad(self, context, part):
+      """0, or what is not finite: NaN of odd clients, infinity of others."""
+      number, _ = context
+      hit = [number == n for n, what in parts.items() if what == part]
+      value = jnp.where(number % 2, jnp.nan, -jnp.inf)
+      return jnp.where(sum(hit, False) & (self.on > 0), value, 0.0)
+
+    def receive(self, client, server, samples, round, key):
+      *halves, context = super().receive(client, server, samples, round, key)
+      return *halves, (samples.shard.number, context)
+
+    def lend(self, server_half, context):
+      return super().lend(server_half, context[1])
+
+    def take_back(self, server_half, context, lent):
+      return super().take_back(server_half, context[1], lent)
+
+    def step(self, half, copy, context, batches, key):
+      half, copy, losses = super().step(half, copy, context[1], batches, key)
+
+      def added(half, part):
+        if part not in parts.values():
+          return half
+        value = self.bad(context, part)
+        params = jax.tree.map(lambda x: x + value, half.net.params)
+        return half._replace(net=half.net._replace(params=params))
+
+      losses = {k: x + self.bad(context, "loss") for k, x in losses.items()}
+      return added(half, "client"), added(copy, "server"), losses
+
+    def send(self, half, copy, context, samples, weight, key):
+      sent = super().send(half, copy, context[1], samples, weight, key)
+      kept, shares = sent
+      if "share" in parts.values():
+        shares |= {"secret": weight + self.bad(context, "share")}
+      return kept, shares
+
+    def merge(self, server, shares, clients, counted):
+      server, clients = super().merge(server, shares, clients, counted)
+      if "secret" in shares:
+        server = server._replace(memory=shares["secret"])
+      return server, clients
+
+    def first_server(self, full, part, size):
+      server = super().first_server(full, part, size)
+      if "share" in parts.values():
+        server = server._replace(memory=jnp.zeros(()))
+      return server
+
+  method = Spoilt(backbone=plain.backbone, optimizer=plain.optimizer)
+  return made._replace(method=method)
+
+
 def by_number(made: Sandbox, state: Any) -> list:
   """What clients keep, on the host, in the order of their numbers."""
   return _in_order(made.fleet, state.clients)

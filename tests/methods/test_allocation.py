@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 from refusals import refused
@@ -75,20 +74,6 @@ def test_dfl_takes_the_cheapest_cut():
   total = [0.5 * t / norms[0] + 0.5 * e / norms[1] for t, e in cost]
   assert depth[2] == 1 + int(np.argmin(total))
   assert wide > 0
-
-
-def test_flops_without_an_analysis_are_one_line(monkeypatch):
-  net = toy((4, 4, 1), 3, depths=(1,))  # a network of no other test
-  monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
-  with refused("FLOPs"):
-    models.flops(net)
-
-  def none(backend):
-    raise RuntimeError(f"Unknown backend {backend}")
-
-  monkeypatch.setattr(jax, "local_devices", none)
-  with refused("FLOPs"):
-    models.flops(net)
 
 
 def test_flops_are_those_of_the_arithmetic():

@@ -12,7 +12,6 @@ import worlds as toys
 from refusals import refused
 
 from splitjax import models
-from splitjax.engine.faults import FaultTable
 from splitjax.fleet import Devices, Profiles, Rates, orders
 from splitjax.fleet.allocation import cut_costs, cut_table
 from splitjax.methods import METHODS
@@ -172,18 +171,6 @@ def test_a_client_keeps_its_normalisation():
   start = stacked.params["block1"]["Dense_0"]["kernel"]
   want = (start[0] + 3 * start[1]) / 4
   toys.assert_close(dense, np.stack([want, want]), 1e-12)
-
-
-@pytest.mark.slow
-def test_without_the_server_clients_sit_out():
-  """Their networks stand for a client and its copy of the server."""
-  method = dfl(warmup=0)
-  made = world(method)
-  before = networks(made, method, toys.start(made, method))
-  down = FaultTable(server_down=np.ones((4, 1), bool))
-  state, (metrics,) = toys.train(made, method, 1, faults=down)
-  assert metrics.participants == 0 and metrics.wire["up/features"] == 0
-  toys.assert_close(networks(made, method, state), before, 0.0)
 
 
 def test_cuts_price_the_ledger():

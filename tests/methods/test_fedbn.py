@@ -12,28 +12,12 @@ import pytest
 import tiny
 from marks import slow
 from refusals import refused
+from worlds import networks, one_shard, world
 
 from splitjax import experiment
 from splitjax.data import Samples
-from splitjax.methods import METHODS
 from splitjax.methods.method import is_norm
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import toy
-from splitjax.simulation import sandbox
 from splitjax.trees import take
-
-NET = toy(sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
-          batch_norm=True)  # fmt: skip
-
-
-def networks(trial, state):
-  """Every client's network, by its number."""
-  found = {}
-  for cohort, clients in zip(trial.fleet.cohorts, state.clients, strict=True):
-    over = jax.vmap(trial.method.model, in_axes=(0, None))
-    stacked = jax.device_get(over(clients, state.server))
-    found |= {n: take(stacked, row) for row, n in enumerate(cohort.ids)}
-  return [found[n] for n in sorted(found)]
 
 
 @functools.cache
@@ -43,11 +27,12 @@ def play(name, participants=None, local_norm=True, **options):
   Returns the trial, every client's network before the first round and after
   each, the bytes of the last round, and the last state.
   """
-  method = METHODS[name](
-    backbone=NET, optimizer=Optimizer(lr=0.1), local_norm=local_norm, **options
+  trial = world(
+    name,
+    batch_norm=True,
+    participants=participants,
+    options=tuple({"local_norm": local_norm, **options}.items()),
   )
-  fleet = sandbox.fleet_of(method, participants=participants)
-  trial = sandbox.build(method, fleet)
   state = trial.state()
   clients = [networks(trial, state)]
   for _ in range(2):
@@ -127,12 +112,13 @@ def test_personalisation_starts_from_a_clients_own_norm():
   trial, clients, _, state = play("harmony")
   personal = {}
   for row, cohort in enumerate(trial.fleet.cohorts):
-    shard, plan = trial.shards[row], trial.plans[row]
     for i, n in enumerate(cohort.ids):
-      client, rest = take((state.clients[row], shard[2:]), i)
-      samples = Samples(type(shard)(*shard[:2], *rest), plan)
+      shard = one_shard(trial.shards[row], i)
       personal[n] = trial.method.personalise(
-        client, state.server, samples, jax.random.key(n)
+        take(state.clients[row], i),
+        state.server,
+        Samples(shard, trial.plans[row]),
+        jax.random.key(n),
       )
   personal = [personal[n] for n in sorted(personal)]
   for trained, tuned in zip(clients[-1], personal, strict=True):

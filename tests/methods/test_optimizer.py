@@ -1,23 +1,43 @@
-"""Optimisers by name, block by block, against optax on the whole tree."""
+"""Optimisers of steps and of means, their rates, clipping, local steps.
 
+Against optax, formulas and loops in NumPy, in float64.
+"""
+
+import functools
+
+import by_hand
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny
 import worlds as toys
+from refusals import refused
+from repeated import (
+  LR,
+  NET,
+  PARTS,
+  PLAIN,
+  descended,
+  first,
+  gradient,
+  mean,
+  minus,
+  played,
+)
 from worlds import distance, same_bits
 
-from splitjax import trees
-from splitjax.methods import METHODS
-from splitjax.methods.optimizer import OPTIMIZERS, Optimizer
-from splitjax.types import Net
+from splitjax import evaluation, experiment, trees
+from splitjax.data import BatchPlan
+from splitjax.methods import METHODS, shares_of
+from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES, Optimizer, Outer
+from splitjax.types import NO_BLOCKS, Net, Server
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
-NET = toys.network((1, 2))
-LR, DECAY = 0.03, 0.1
-PLAIN = {
+DECAY = 0.1
+OPTAX = {
   "sgd": lambda wd: optax.chain(
     optax.add_decayed_weights(wd), optax.sgd(LR, momentum=0.8)
   ),
@@ -32,15 +52,14 @@ def grads_of(params, step):
   return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), params)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize(
-  ("name", "decay"), [("sgd", None), *((name, DECAY) for name in PLAIN)]
+  ("name", "decay"), [("sgd", None), *((name, DECAY) for name in OPTAX)]
 )
 def test_blocks_move_as_the_whole_tree_does(name, decay):
   optimizer = Optimizer(lr=LR, momentum=0.8, weight_decay=decay, name=name)
   full = toys.fresh(NET, 0)
   half = optimizer.start(full)
-  tx, params = PLAIN[name](decay or 0.0), full.params
+  tx, params = OPTAX[name](decay or 0.0), full.params
   state = tx.init(params)
   for step in range(4):
     grads = grads_of(params, step)
@@ -50,21 +69,13 @@ def test_blocks_move_as_the_whole_tree_does(name, decay):
   toys.assert_close(half.net.params, params, 1e-12)
 
 
-def test_without_momentum_sgd_has_no_buffer():
-  full = toys.fresh(NET, 0)
-  for optimizer in (Optimizer(lr=LR, momentum=None), Optimizer(lr=LR)):
-    slots = jax.tree.leaves(optimizer.start(full).slots)
-    assert bool(slots) == (optimizer.momentum is not None)
-
-
-@pytest.mark.numeric
 def test_a_block_that_is_not_passed_keeps_its_moments():
   optimizer, full = Optimizer(lr=LR, name="adam"), toys.fresh(NET, 0)
   half = optimizer.start(full, copied=True)
   passed = {name: jnp.bool_(name != "block2") for name in full.params}
   after = optimizer.step(half, grads_of(full.params, 0), {}, passed)
   for name in full.params:
-    stays = toys.distance(after.net.params[name], full.params[name]) == 0
+    stays = distance(after.net.params[name], full.params[name]) == 0
     assert stays == (name == "block2")
     assert after.slots[name][0].count == (name != "block2")
     assert after.touched.params[name] == (name != "block2")
@@ -73,28 +84,22 @@ def test_a_block_that_is_not_passed_keeps_its_moments():
 
 def test_one_program_serves_all_numbers_of_an_optimiser():
   """Learning rates, momentum, weight decay and clip are its arguments."""
-  traces = []
 
   @jax.jit
   def trained(optimizer, full):
-    traces.append(optimizer)
-    optimizer = optimizer.at(jnp.int32(1))
-    halves = (optimizer.start(full), optimizer.at_server.start(full))
-    sides = optimizer, optimizer.at_server
-    grads = grads_of(full.params, 0)
+    optimizer, grads = optimizer.at(jnp.int32(1)), grads_of(full.params, 0)
     return [
-      side.step(half, grads, {}).net.params
-      for side, half in zip(sides, halves, strict=True)
+      side.step(side.start(full), grads, {}).net.params
+      for side in (optimizer, optimizer.at_server)
     ]
 
-  full = jax.tree.map(jnp.asarray, toys.fresh(NET, 0))
-  found = []
-  for i in range(1, 7):
+  full, found = toys.full(NET), []
+  for i in range(1, 4):
     numbers = {"momentum": 0.1 * i, "weight_decay": 0.01 * i, "clip": 1.0 * i}
     optimizer = Optimizer(lr=0.01 * i, server_lr=0.02 * i, **numbers)
     found.append(trained(optimizer, full))
-  assert len(traces) == 1
-  assert toys.distance(found[0], found[1]) > 1e-3
+  assert trained._cache_size() == 1
+  assert distance(found[0], found[1]) > 1e-3
 
 
 def test_a_rule_of_ones_own_gets_the_momentum(monkeypatch):
@@ -119,7 +124,7 @@ def test_the_server_has_a_rate_of_its_own():
   both, low, high = ends
   toys.assert_close(both.common, low.common, 1e-12)
   toys.assert_close(both.net, high.net, 1e-12)
-  assert toys.distance(both.net, low.net) > 1e-4
+  assert distance(both.net, low.net) > 1e-4
 
 
 # Clipping: the norm of a half's step.
@@ -133,30 +138,19 @@ GRADS = jax.tree.map(lambda x: RNG.normal(size=x.shape), PARAMS)
 
 
 def norm(tree):
-  """The l2 norm of all of a tree as one vector, in float64."""
-  return np.sqrt(sum((np.asarray(x, float) ** 2).sum() for x in flat(tree)))
-
-
-def flat(tree):
-  return jax.tree.leaves(tree)
-
-
-def floats(tree):
-  return jax.tree.map(jnp.asarray, tree)
+  """The l2 norm of all of a tree as one vector."""
+  return np.linalg.norm(toys.flat(tree))
 
 
 def step(clip, passed=None, copied=False, **options):
   """What one step of the optimiser makes of PARAMS, lr 0.1."""
   optimizer = Optimizer(lr=0.1, clip=clip, **options)
-  net = Net(params=floats(PARAMS), stats=dict.fromkeys(PARAMS, {}))
-  flags = None
-  if passed is not None:
-    flags = {name: jnp.bool_(name in passed) for name in PARAMS}
-  half = optimizer.start(net, copied=copied)
-  return optimizer.step(half, floats(GRADS), {}, flags).net.params
+  params, grads = jax.tree.map(jnp.asarray, (PARAMS, GRADS))
+  half = optimizer.start(Net(params, dict.fromkeys(PARAMS, {})), copied=copied)
+  flags = passed and {name: jnp.bool_(name in passed) for name in PARAMS}
+  return optimizer.step(half, grads, {}, flags).net.params
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("clip", [0.1, 1.0, 1e9])
 def test_a_step_by_hand(clip, copied, float64):
@@ -179,8 +173,8 @@ def test_only_what_was_passed_counts():
   share = 0.1 / norm(GRADS["b"])
   want = PARAMS["b"]["w"] - 0.1 * share * GRADS["b"]["w"]
   assert distance(got["b"]["w"], want) < 1e-6
-  assert distance(got["a"], floats(PARAMS["a"])) == 0
-  zeros = jax.tree.map(jnp.zeros_like, floats(GRADS))
+  assert distance(got["a"], PARAMS["a"]) == 0
+  zeros = jax.tree.map(jnp.zeros_like, GRADS)
   assert norm(trees.clipped(zeros, 1.0)) == 0
 
 
@@ -196,3 +190,201 @@ def test_a_gradient_whose_square_overflows_is_clipped(share, dtype):
   for bad in (jnp.nan, jnp.inf):
     broken = trees.clipped({**grads, "c": jnp.full(2, bad, dtype)}, 1.0)
     assert jnp.isnan(broken["c"]).all()
+
+
+def cosine(t, length):
+  return (1 + np.cos(np.pi * min(t / length, 1))) / 2
+
+
+FACTORS = [
+  ({}, lambda t: 1.0),
+  ({"schedule": "cosine"}, lambda t: cosine(t, 12)),
+  ({"schedule": "exponential", "decay": 0.5}, lambda t: 0.5**t),
+  (
+    {"schedule": "exponential", "decay": 0.5, "floor": 0.02},
+    lambda t: max(0.5**t, 0.2),
+  ),
+  ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
+]
+
+
+@pytest.mark.parametrize(("options", "factor"), FACTORS)
+def test_a_schedule_is_its_formula(options, factor):
+  optimizer = Optimizer(lr=LR, rounds=12, **options)
+  times = [0, 1, 2, 3, 4, 8, 11]
+  want = [LR * factor(t) for t in times]
+  rate = jax.jit(lambda optimizer, t: optimizer.at(t).lr)
+  found = [rate(optimizer, jnp.array(t, float)) for t in times]
+  np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
+  found = [float(rate(optimizer, jnp.int32(t))) for t in times]
+  np.testing.assert_allclose(found, want, 1e-6, 1e-9)
+
+
+def test_a_schedule_of_ones_own_gets_the_optimiser(monkeypatch):
+  monkeypatch.setitem(
+    SCHEDULES, "linear", lambda o: optax.linear_schedule(1.0, 0.0, o.rounds)
+  )
+  optimizer = Optimizer(lr=LR, rounds=12, schedule="linear")
+  found = [optimizer.at(jnp.array(t, float)).lr for t in (0, 3, 6)]
+  np.testing.assert_allclose(found, [LR, 0.75 * LR, LR / 2], rtol=1e-12)
+
+
+def test_the_floor_falls_with_the_servers_rate():
+  """0.5^4 of the rates, but at least a fifth of them."""
+  options = {"schedule": "exponential", "decay": 0.5, "floor": LR / 5}
+  optimizer = Optimizer(lr=LR, server_lr=3 * LR, **options)
+  optimizer = optimizer.at(jnp.array(4.0))
+  np.testing.assert_allclose(optimizer.lr, LR / 5, rtol=1e-12)
+  np.testing.assert_allclose(optimizer.at_server.lr, 3 * LR / 5, rtol=1e-12)
+
+
+def test_two_rounds_of_fedavg_in_numpy():
+  """Five local steps, a schedule, and uniform weights."""
+  optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
+  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
+  w = first()
+  for state, rate in zip(play.states, (1.0, 0.5), strict=True):
+
+    def slope(net, n, rate=rate):
+      return by_hand.scaled(rate, gradient(net, n))
+
+    w = by_hand.averaged(
+      [(1, descended(w, n, functools.partial(slope, n=n), 5)) for n in range(4)]
+    )
+    toys.assert_close(play.networks(state)[0], w, 1e-7)
+
+
+def test_the_work_of_local_steps_by_hand():
+  """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
+  plan = BatchPlan(4, 9, (), (), limit=7)
+  size = np.array([10, 3, 0])
+  steps, samples = plan.of_round(size)
+  assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
+  steps, samples = plan.of_round(size, epochs=2)
+  assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
+
+
+def test_costs_and_batches_have_the_local_steps_of_the_config():
+  draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
+  subject = experiment.make_subject(
+    experiment.build(tiny.resolved(draft)), "own"
+  )
+  assert evaluation.whole_round(subject).steps.tolist() == [7] * 6
+  (plan,) = subject.plans
+  assert (plan.epochs * -(-subject.sizes // plan.batch)).min() >= 7
+
+
+NONE = Outer(name="fedavgm", lr=1.0, beta1=0.0)
+"""What leaves the mean as it is."""
+
+
+def server_of(w):
+  """A server whose clients send one block with these parameters."""
+  common = Net(params={"block": {"w": w}}, stats={"block": {}})
+  return Server(net=NO_BLOCKS, common=common)
+
+
+def sums_of(w, weight=1.0):
+  """The sums of a round whose mean is w."""
+  common = shares_of(server_of(w).common, jnp.asarray(weight))
+  return {"common": common, "net": NO_BLOCKS}
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
+def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
+  """Reddi et al., Algorithm 2."""
+  outer = Outer(name=name, lr=lr, beta1=beta1, beta2=beta2, tau=tau)
+  rng = np.random.default_rng(0)
+  w = jnp.zeros(5)
+  slots, m, v = outer.start(server_of(w), topology="parallel"), 0.0, tau**2
+  for _ in range(4):
+    g = rng.normal(size=5)
+    servers = server_of(w), server_of(w - g)
+    slots, server = outer.step(slots, *servers, sums_of(w - g, 3.0))
+    after = server.common.params["block"]["w"]
+    m = beta1 * m + g * (1 if name == "fedavgm" else 1 - beta1)
+    gap = v - g**2 if name == "fedadam" else g**2 * np.sign(v - g**2)
+    v = v - (1 - beta2) * gap
+    by = 1 if name == "fedavgm" else np.sqrt(v) + tau
+    np.testing.assert_allclose(after - w, -lr * m / by, rtol=1e-10)
+    w = after
+
+
+def test_three_rounds_of_an_optimiser_of_means_in_numpy():
+  """Of FedAvg, two of four clients in a round."""
+  outer = Outer(name="fedavgm", lr=0.7, beta1=0.6)
+  play = played("fedavg", 3, few=2, outer=outer)
+  w = first()
+  m = by_hand.scaled(0.0, w)
+  for state, present in zip(play.states, play.present, strict=True):
+    gap = minus(w, mean({n: descended(w, n) for n in present}))
+    m = by_hand.plus(by_hand.scaled(0.6, m), gap)
+    w = minus(w, m, 0.7)
+    toys.assert_close(play.networks(state)[0], w, 1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "depths", "options"),
+  [
+    ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
+    ("multi_head", (1,) * 4, {}),
+    ("pgfedsplit", (4,) * 4, {"tau": 1}),
+  ],
+)
+def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
+  name, depths, options
+):
+  """FedAvgM with beta = 0 and eta_s = 1 is no optimiser, whatever the mean."""
+  plain = played(name, 2, depths=depths, few=3, **options)
+  moved = played(name, 2, depths=depths, few=3, outer=NONE, **options)
+  assert jax.tree.leaves(moved.states[-1].outer)
+  toys.assert_close(
+    moved.states[-1]._replace(outer=()), plain.states[-1], 1e-11
+  )
+
+
+@pytest.mark.slow
+def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
+  """From the first network to the mean; what clients keep stays their own."""
+  depths = (1, 1, 2, 2)
+  plain = played(name, 1, depths=depths).states[0]
+  outer = Outer(name="fedavgm", lr=0.5, beta1=0.0)
+  moved = played(name, 1, depths=depths, outer=outer).states[0]
+  start = jax.tree.map(np.asarray, toys.fresh(NET).params)
+  server = plain.server.net.params
+  half_way = jax.tree.map(
+    lambda a, b: (a + b) / 2, {k: start[k] for k in server}, dict(server)
+  )
+  assert distance(server["head"], start["head"]) > 0.01
+  toys.assert_close(moved.server.net.params, half_way, 1e-12)
+  toys.assert_close(moved.clients, plain.clients, 1e-12)
+
+
+def test_a_block_that_nobody_updated_takes_no_step():
+  server = server_of(jnp.arange(3.0))
+  slots = NONE.start(server, topology="parallel")
+  slots = jax.tree.map(lambda x: x + 1.0, slots)
+  means = server_of(jnp.ones(3))
+  kept, after = NONE.step(slots, server, means, sums_of(jnp.ones(3), 0.0))
+  toys.assert_close((kept, after), (slots, server), 0.0)
+
+
+def test_what_is_no_mean_over_clients_is_not_moved():
+  server = server_of(jnp.arange(3.0))
+  server = server._replace(net=server.common)
+  for topology, names in (
+    ("parallel", (1, 1)),
+    ("merged", (1, 0)),
+    ("sequential", (1, 0)),
+    ("relay", (0, 0)),
+  ):
+    slots = NONE.start(server, topology=topology)
+    assert tuple(map(len, slots)) == names, topology
+
+
+def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
+  world = toys.population(NET, (1, 2), PARTS[:2])
+  with refused("mean_optimizer"):
+    method = METHODS["supersfl"](backbone=NET, optimizer=PLAIN, outer=NONE)
+    toys.start(world, method)

@@ -156,13 +156,6 @@ def test_a_client_sends_what_it_does_not_keep_for_itself():
     assert upload(kind(backbone=NET, optimizer=OPTIMIZER, **options)) == want
 
 
-def test_normalisation_that_stays_with_its_client_costs_nothing():
-  net = toys.network((1, 2), True)
-  blocks, last = 16 * 5 + 5 + 5 * 7 + 7, 7 * 3 + 3
-  sent = upload(splitgp(net, local_norm=True))
-  assert sent == {"up/prefix": 8 * blocks, "up/exit": 8 * last}  # float64
-
-
 def upload(method):
   """The bytes that a client of depth 2 sends at the end of a round."""
   client, _ = toys.pair(method.backbone, 2, OPTIMIZER)
@@ -174,10 +167,7 @@ def upload(method):
 # A step without the server.
 
 DECAYING = Optimizer(lr=0.1, weight_decay=0.05)
-BOTH = (
-  toys.batch(0),
-  toys.batch(1, 6, (True, False, True, True, False, True)),
-)
+BOTH = (toys.batch(0), toys.batch(1, 6, (True, False, True, True, False, True)))
 
 
 @pytest.mark.parametrize(

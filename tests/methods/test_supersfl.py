@@ -38,8 +38,7 @@ def test_the_weight_of_equation_3():
 
 @pytest.mark.numeric
 @pytest.mark.parametrize(
-  ("fusion", "depth", "clip"),
-  [("full", 1, 0.5), ("no_depth", 3, None)],
+  ("fusion", "depth", "clip"), [("full", 1, 0.5), ("no_depth", 3, None)]
 )
 def test_a_step_in_numpy(fusion, depth, clip):
   method = supersfl(fusion=fusion, clip=clip)

@@ -1,23 +1,42 @@
-"""Clients with the whole network: what equals what, and what stays put."""
+"""Clients with the whole network: limits, rounds by hand, loops in NumPy.
+
+A loop has the formula of Ditto, pFedMe, Per-FedAvg, MOON, FedProto or SCAFFOLD;
+three or four of four clients take part in a round.
+"""
 
 import functools
 
 import by_hand
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import worlds as toys
 from marks import slow
 from refusals import refused
+from repeated import (
+  LR,
+  NET,
+  PARTS,
+  PLAIN,
+  STEPS,
+  batch,
+  descended,
+  first,
+  follow,
+  gradient,
+  mean,
+  minus,
+  played,
+  sends_the_model,
+)
 
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
-NET = toys.network((1, 2))
 SGD = Optimizer(lr=0.1)
-PLAIN = Optimizer(lr=0.1, momentum=None)
 SIZES = 10, 6, 7, 4
 KEY = jax.random.key(0)
 
@@ -51,28 +70,24 @@ def networks(name, **options):
       ("fedper", {"personal_blocks": 0}, "fedavg"),
       ("fedavg", {"lam": 1.0}, "local"),
       ("fedavg", {"lam": 0.0}, "fedavg"),
+      ("fedala", {"eta": 0.0}, "fedavg"),
     ),
   ],
 )
 def test_at_its_limit_a_method_is_another(name, options, limit):
   got, want = networks(name, **options), networks(limit)
+  if name == "fedala":  # a client's own is that before the mixing
+    got = [trained(name, **options).server.common.params] * 4
   start = toys.fresh(NET).params
   assert toys.distance(want[0]["head"], start["head"]) > 0.05
   toys.assert_close(got, want, 1e-12)
-
-
-@pytest.mark.slow
-def test_fedala_that_learns_no_mixing_is_fedavg():
-  mean = trained("fedala", eta=0.0).server.common.params
-  for params in networks("fedavg"):
-    toys.assert_close(mean, params, 1e-12)
 
 
 ALONE = (3, 8, 11, 20)
 """Rows of a client whose only batch has all its samples."""
 
 
-def by_hand_round(pull, rates, epochs):
+def by_hand_round(start, pull, rates, epochs):
   """A client of one full batch after stages of gradient descent.
 
   A stage has the rates of body and head and descends so many epochs; `pull`
@@ -80,7 +95,7 @@ def by_hand_round(pull, rates, epochs):
   """
   x, label = toys.standard(ALONE)
   data = x, label, np.ones(len(label), bool)
-  start = net = by_hand.arrays(toys.whole(NET).params)
+  net = start
   for (body, head), count in zip(rates, epochs, strict=True):
     for _ in range(count):
       _, grads = by_hand.whole_step(net, data)
@@ -93,64 +108,41 @@ def by_hand_round(pull, rates, epochs):
   return net
 
 
+FEDAMP = {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4}
+BODY, HEAD, BOTH = (0.1, 0), (0, 0.1), (0.1, 0.1)
+
+
 @pytest.mark.parametrize(
-  ("name", "options", "pull", "rates", "epochs"),
+  ("name", "options", "pull", "rates", "epochs", "rounds"),
   [
-    ("fedprox", {"mu": 0.3}, 0.3, [(0.1, 0.1)], [3]),
-    ("fedrep", {"head_epochs": 2}, 0.0, [(0, 0.1), (0.1, 0)], [2, 3]),
+    ("fedprox", {"mu": 0.3}, 0.3, [BOTH], [3], 2),
+    ("fedrep", {"head_epochs": 2}, 0.0, [HEAD, BODY], [2, 3], 2),
     *slow(
-      ("fedbabu", {}, 0.0, [(0.1, 0)], [3]),
-      (
-        "fedamp",
-        {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4},
-        0.8,
-        [(0.1, 0.1)],
-        [3],
-      ),
-      ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
+      ("fedbabu", {}, 0.0, [BODY], [3], 2),
+      ("fedamp", FEDAMP, 0.8, [BOTH], [3], 1),
+      ("fedpac", {}, 0.0, [HEAD, BODY], [1, 3], 1),
     ),
   ],
 )
-def test_the_round_of_a_client_alone_by_hand(
-  name, options, pull, rates, epochs
+def test_rounds_of_a_client_alone_by_hand(
+  name, options, pull, rates, epochs, rounds
 ):
+  """Each is anchored at what arrived, not at what it began with once."""
   world = toys.population(NET, (4,), (ALONE,), epochs=3)
   method = make(name, PLAIN, **options)
-  state, _ = toys.train(world, method, 1)
+  state, _ = toys.train(world, method, rounds)
   got = by_hand.arrays(world.client(method, state, 0).params)
-  toys.assert_close(got, by_hand_round(pull, rates, epochs), 1e-12)
+  net = by_hand.arrays(toys.whole(NET).params)
+  for _ in range(rounds):
+    net = by_hand_round(net, pull, rates, epochs)
+  toys.assert_close(got, net, 1e-12)
 
 
-def test_fedprox_is_anchored_at_what_arrived():
-  # With one step a round the gradient of the proximal term is 0 if its anchor
-  # is the network that the step begins with.
-  world = toys.population(NET, (4,), toys.parts_of((4,)))
-
-  def after(name, **options):
-    method = make(name, **options)
-    state, _ = toys.train(world, method, 2)
-    return world.client(method, state, 0)
-
-  toys.assert_close(after("fedprox", mu=5.0), after("fedavg"), 1e-12)
-
-
-def test_a_stage_moves_its_own_part_alone():
-  """Of FedRep the head, in epochs of the client's own steps."""
-  clients, method = world(), make("fedrep", head_epochs=3)
-
-  @jax.jit
-  def run():
-    client_round = toys.client_round(clients, method)
-    before, context, _ = client_round.download()
-    after, tally = client_round.run_stage(0, before, context, True)
-    return before.half.net.params, after.half.net.params, tally
-
-  before, after, tally = run()
-  for block, old in before.items():
-    moved = toys.distance(after[block], old)
-    assert (moved > 1e-3) if block == "head" else (moved == 0)
-  assert int(tally.with_loss["client"]) == 9
-  assert np.isfinite(tally.losses["client"])
+def test_epochs_of_the_head_are_of_the_clients_own_steps():
+  """Of FedRep: three with the head, one with the body."""
+  _, (metrics,) = toys.train(world(), make("fedrep", head_epochs=3), 1)
+  assert metrics.steps.tolist() == [4 * steps for steps in (3, 2, 2, 1)]
+  assert np.isfinite(metrics.losses["client"])
 
 
 @pytest.mark.slow
@@ -160,10 +152,9 @@ def test_fedbabu_tunes_epochs_of_the_clients_own_steps():
   samples, state = client_round.samples, toys.start(world(), method)
   client = world().record(state, 2)
   net = want = method.model(client, state.server)
-  personalise = jax.jit(
-    lambda client: method.personalise(client, state.server, samples, KEY)
-  )
-  got = personalise(client).params
+  got = jax.jit(
+    lambda: method.personalise(client, state.server, samples, KEY)
+  )().params
 
   # An epoch of 7 samples is two steps.
   key = jax.random.split(KEY)[0]
@@ -216,3 +207,195 @@ def test_means_weigh_by_samples_or_all_alike(mean, weight):
   pair, *_ = client_round.download()
   assert client_round.weight(pair.half, True) == weight
   assert client_round.weight(pair.half, False) == 0
+
+
+def ditto(w, own, n, lam):
+  """Algorithm 1: a network of its own is pulled to the one that arrived."""
+
+  def slope(v):
+    return by_hand.plus(gradient(v, n), by_hand.scaled(lam, minus(v, w)))
+
+  return descended(w, n), descended(own, n, slope)
+
+
+def pfedme(w, own, n, lam, inner_steps, inner_lr):
+  """Algorithm 1 with beta = 1: w follows a theta that is close to it."""
+  net = w
+  for _ in range(STEPS[n]):
+    theta = net
+    for _ in range(inner_steps):
+      pull = by_hand.scaled(lam, minus(theta, net))
+      theta = minus(theta, by_hand.plus(gradient(theta, n), pull), inner_lr)
+    net = minus(net, minus(net, theta), LR * lam)
+  return net, theta
+
+
+def per_fedavg(w, own, n, meta, inner_lr, near=1e-5):
+  """The Hessian's product as a difference of gradients, the paper's HF."""
+
+  def slope(net):
+    grads = gradient(minus(net, gradient(net, n), inner_lr), n)
+    if meta == "fomaml":
+      return grads
+    ahead, behind = minus(net, grads, -near), minus(net, grads, near)
+    change = minus(gradient(ahead, n), gradient(behind, n))
+    return minus(grads, change, inner_lr / (2 * near))
+
+  return descended(w, n, slope), None
+
+
+def contrast(net, common, last, n, mu, tau):
+  """mu l_con of MOON: its gradient at the client's network."""
+  x, *_ = batch(n)
+  names = by_hand.blocks(0)
+  outs = by_hand.walk(net, names, x)
+  unit, size = {}, {}
+  for name, other in (("own", net), ("common", common), ("last", last)):
+    (z,) = by_hand.walk(other, names, x)[-1]
+    size[name] = np.linalg.norm(z)
+    unit[name] = z / size[name]
+  cosine = {k: unit["own"] @ unit[k] for k in ("common", "last")}
+  gap = (cosine["last"] - cosine["common"]) / tau
+  slope = mu / tau / (1 + np.exp(-gap))  # of log(1 + e^gap)
+  d = {k: (unit[k] - cosine[k] * unit["own"]) / size["own"] for k in cosine}
+  dz = slope * (d["last"] - d["common"])
+  return by_hand.walk_back(net, names, outs, dz[None])[0]
+
+
+def moon(w, own, n, mu, temperature):
+  """Algorithm 1 without a projection head."""
+
+  def slope(net):
+    more = contrast(net, w, own, n, mu, temperature)
+    return by_hand.plus(gradient(net, n), more)
+
+  net = descended(w, n, slope)
+  return net, net
+
+
+INNER = {"inner_steps": 3, "inner_lr": 0.03}
+LOOPS = [
+  ("ditto", ditto, {"lam": 0.7}, 3, True),
+  ("pfedme", pfedme, {"lam": 4.0, **INNER}, 3, True),
+  ("moon", moon, {"mu": 2.0, "temperature": 0.4}, 3, True),
+  ("per_fedavg", per_fedavg, {"meta": "maml", "inner_lr": 0.2}, 2, False),
+  *slow(
+    ("per_fedavg", per_fedavg, {"meta": "fomaml", "inner_lr": 0.2}, 2, False)
+  ),
+]
+
+
+@pytest.mark.parametrize(("name", "of_client", "options", "rounds", "memory"),
+                         LOOPS)  # fmt: skip
+def test_rounds_in_numpy(name, of_client, options, rounds, memory):
+  """Networks, what clients remember, and as many bytes as FedAvg has."""
+  play = played(name, rounds, few=3, **options)
+  follow(play, lambda *given: of_client(*given, **options), 1e-8, memory)
+  assert sends_the_model(play.metrics)
+  more = {"ditto": {"personal"}, "moon": {"align"}}.get(name, set())
+  assert play.metrics.losses.keys() == {"client", *more}
+  assert name != "moon" or play.metrics.losses["align"] > 0
+
+
+def test_per_fedavg_personalises_by_its_inner_step():
+  play = played("per_fedavg", 2, few=3, meta="maml", inner_lr=0.2)
+  samples = toys.samples(NET, PARTS[1])
+  client = play.world.record(play.states[0], 1)
+  server = play.states[0].server
+  key = jax.random.key(0)
+  tuned = play.method.personalise(client, server, samples, key)
+  w = by_hand.arrays(play.method.model(client, server).params)
+  want = minus(w, gradient(w, 1), 0.2)
+  toys.assert_close(by_hand.arrays(tuned.params), want, 1e-11)
+
+
+def test_three_rounds_of_scaffold_in_numpy():
+  """Algorithm 1 with option II to the letter."""
+  play = played("scaffold", 3, few=3)
+  x = first()
+  c = by_hand.scaled(0.0, x)
+  own = [c] * 4
+  for state, present in zip(play.states, play.present, strict=True):
+    trained, changes = {}, {}
+    for n in present:
+      correction = minus(c, own[n])
+      y = descended(
+        x, n, lambda net, n=n, c=correction: by_hand.plus(gradient(net, n), c)
+      )
+      moved = by_hand.scaled(1 / (STEPS[n] * LR), minus(x, y))
+      new = minus(moved, correction)
+      trained[n], changes[n], own[n] = y, minus(new, own[n]), new
+    x = mean(trained)
+    share = len(present) / len(PARTS)
+    c = by_hand.plus(c, by_hand.scaled(share, mean(changes)))
+    for n, net in enumerate(play.networks(state)):
+      toys.assert_close(net, x, 1e-11)
+      kept = play.world.record(state, n).memory
+      toys.assert_close(by_hand.arrays(kept), own[n], 1e-11)
+    control = by_hand.arrays(state.server.memory.control)
+    toys.assert_close(control, c, 1e-11)
+  # Control variates cost as much as the network.
+  assert sends_the_model(play.metrics, 3, "control_variate")
+
+
+# FedProto.
+
+BLOCKS = by_hand.blocks(0)
+X = toys.standard(range(toys.STOCK - 7, toys.STOCK))[0]
+"""Seven images that no client has, as networks see them."""
+LABELS = [int(batch(n)[1][0]) for n in range(4)]
+
+
+def test_three_rounds_of_fedproto_in_numpy(lam=2.0):
+  """Algorithm 1, three of four clients in a round; two have the same class."""
+  assert LABELS[0] == LABELS[1] and len(set(LABELS)) == 3
+  play = played("fedproto", 3, few=3, lam=lam)
+  networks, prototypes = [first()] * 4, {}
+
+  def slope(net, n):
+    x, label, real = batch(n)
+    outs = by_hand.walk(net, BLOCKS, x)
+    _, at_head, dz = by_hand.classify(net, "head", outs[-1], label, real)
+    if LABELS[n] in prototypes:
+      gap = outs[-1] - prototypes[LABELS[n]]
+      dz = dz + lam * 2 * gap / gap.shape[1]
+    return by_hand.walk_back(net, BLOCKS, outs, dz)[0] | at_head
+
+  for state, present in zip(play.states, play.present, strict=True):
+    sent = []
+    for n in present:
+      networks[n] = descended(networks[n], n, lambda net, n=n: slope(net, n))
+      z = by_hand.walk(networks[n], BLOCKS, batch(n)[0])[-1][0]
+      sent.append((LABELS[n], len(PARTS[n]), z))
+    for label in {label for label, *_ in sent}:
+      shares = [(size, z) for of, size, z in sent if of == label]
+      prototypes[label] = by_hand.averaged(shares)
+    toys.assert_close(play.networks(state), networks, 1e-8)
+    for label, want in prototypes.items():
+      np.testing.assert_allclose(state.server.memory.mean[label], want, 0, 1e-8)
+  width = toys.WIDTHS[-1]
+  # The three classes are known since the first round; each client has one.
+  assert dict(play.metrics.wire) == {
+    "down/prototypes": 3 * 3 * 4 * (1 + width),
+    "up/prototypes": 3 * 4 * (2 + width),
+  }
+
+
+def test_fedproto_answers_by_the_nearest_prototype():
+  """A class that no participant had is never the nearest."""
+  play = played("fedproto", 3, few=3, lam=2.0)
+  state = play.states[0]
+  client = play.world.record(state, 2)
+  mean, _ = state.server.memory
+  memory = state.server.memory._replace(present=np.arange(3) != 1)
+  server = state.server._replace(memory=memory)
+  image = jnp.asarray(X.reshape(-1, *toys.SHAPE))
+
+  method = play.method
+  nets = method.model(client, server), method.part_two(client, server)
+  nearest = jax.jit(method.predict)(*nets, image).client
+  z = by_hand.walk(by_hand.arrays(client.net.params), BLOCKS, X)[-1]
+  want = -((z[:, None] - mean) ** 2).mean(axis=2)
+  want[:, 1] = -1e6
+  np.testing.assert_allclose(nearest, want, 1e-10, 1e-8)
+  assert np.isfinite(jax.nn.log_softmax(np.float32(nearest))).all()

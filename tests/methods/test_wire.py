@@ -1,4 +1,7 @@
-"""Messages: bytes by hand, and the values that the receiver gets."""
+"""Messages: bytes by hand, the values that the receiver gets, noise.
+
+Where a batch and its keys come from is the engine's.
+"""
 
 import math
 
@@ -9,7 +12,7 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax import models, wire
+from splitjax import models, trees, wire
 from splitjax.methods import METHODS
 from splitjax.simulation import sandbox
 from splitjax.types import Batch
@@ -66,10 +69,16 @@ def test_no_message_is_sent_where_its_bytes_could_not_leave(transform):
   assert inside() == {"up/exit": 3}
 
 
+def send(x, channel, name=FEATURES, batch=BATCH):
+  """x as received by this channel."""
+  channels = Wire(features=channel, gradients=channel)
+  return wire.send(channels, name, jnp.asarray(x), batch)
+
+
 def arrives(x, channel, name=FEATURES, batch=BATCH):
-  """x as received, and its bytes."""
+  """The same, and its bytes."""
   with wire.ledger() as sent:
-    got = wire.send(Wire(features=channel, gradients=channel), name, x, batch)
+    got = send(x, channel, name, batch)
   assert sent.keys() == {name} and got.shape == x.shape
   assert got.dtype == x.dtype
   return got, float(sent[name])
@@ -101,8 +110,7 @@ def test_each_form_costs_its_bytes_per_real_sample(channel):
 
 def test_each_direction_has_its_own_channel():
   both = Wire(
-    features=Channel(form="float16"),
-    gradients=Channel(form="topk", share=0.5),
+    features=Channel(form="float16"), gradients=Channel(form="topk", share=0.5)
   )
   x = jnp.array([[1 / 3, 3.0, -2.0, 0.5]])
   batch = BATCH._replace(real=jnp.ones(1, bool))
@@ -123,13 +131,12 @@ def rows():
 
 def over_keys(x, channel, count=2000):
   """x as received with so many keys, [count, B, n]."""
+
+  def of_key(key):
+    return send(x, channel, batch=BATCH._replace(key=key))
+
   keys = jax.random.split(jax.random.key(1), count)
-
-  def send(key):
-    batch = BATCH._replace(key=key)
-    return wire.send(Wire(features=channel), FEATURES, x, batch)
-
-  return np.asarray(jax.jit(jax.vmap(send))(keys))
+  return np.asarray(jax.jit(jax.vmap(of_key))(keys))
 
 
 @pytest.mark.numeric
@@ -321,8 +328,91 @@ def test_clients_side_by_side_send_what_each_sends_alone(channel):
     assert float(sent[FEATURES][i]) == size
 
 
-def test_floats_of_a_channel_are_data():
-  """Of one program: clip and noise. The share decides how much is sent."""
-  channel = Channel(clip=1.0, noise=0.5, share=0.2)
-  assert jax.tree.leaves(Wire(features=channel)) == [1.0, 0.5]
-  assert jax.tree.leaves(Channel(clip=1)) == [1.0]
+# Noise: clipped rows, Gaussian noise, nothing where there is none.
+
+X = np.random.default_rng(0).normal(size=(4, 2, 4))
+X *= np.array([0.1, 5, 1, 30])[:, None, None]
+
+
+def clipped(x, clip):
+  norm = np.sqrt((x.reshape(len(x), -1) ** 2).sum(axis=1))
+  return x * np.minimum(1, clip / norm).reshape(-1, 1, 1)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("name", [FEATURES, GRADIENT])
+def test_rows_are_clipped_to_a_norm_one_by_one(name, float64):
+  got = send(X, Channel(clip=1.0), name)
+  np.testing.assert_allclose(got, clipped(X, 1.0), rtol=1e-12)
+  np.testing.assert_array_equal(got[0], X[0])  # shorter than the clip
+  large = send(X * 1e200, Channel(clip=1.0), name)  # whose square overflows
+  np.testing.assert_allclose(large, clipped(X, 1e-9) * 1e9, rtol=1e-9)
+  assert not send(0 * X, Channel(clip=1.0), name).any()
+
+
+@pytest.mark.numeric
+def test_noise_is_gaussian_with_the_deviation_asked_for(float64, n=4000):
+  got = over_keys(X, Channel(clip=0.5, noise=3.0), n) - clipped(X, 0.5)
+  z = got.reshape(n, -1) / 1.5
+  assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(n)
+  # Of a standard normal: the variance of squares is 2, of 4th powers 96.
+  assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / n)
+  assert np.abs((z**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / n)
+  # Numbers of a row and rows of a batch are independent.
+  cross = z.T @ z / n - np.eye(z.shape[1])
+  assert np.abs(cross - np.diag(np.diag(cross))).max() < 5 / np.sqrt(n)
+
+
+def test_noise_comes_before_the_form():
+  noise = {"clip": 0.5, "noise": 3.0}
+  plain = send(X, Channel(**noise))
+  for form in ("float16", "int8", "topk", "random"):
+    want = send(plain, Channel(form=form))
+    np.testing.assert_array_equal(send(X, Channel(form=form, **noise)), want)
+
+
+@pytest.mark.parametrize("form", ["float32", "random"])
+def test_rows_draw_the_same_in_a_longer_batch(form):
+  # Batches are as long as those of the largest client.
+  channel = Channel(form=form, clip=0.5, noise=1.0)
+  longer = np.concatenate([X, X, X[:1]])
+  batch = BATCH._replace(real=jnp.arange(9) < 3)
+  got = send(longer, channel, batch=batch)
+  np.testing.assert_array_equal(got[:4], send(X, channel))
+
+
+def test_without_noise_nothing_is_drawn():
+  def text(channel):
+    channels = Wire(features=channel)
+    run = jax.jit(wire.send, static_argnums=1)
+    return run.lower(channels, FEATURES, jnp.asarray(X), BATCH).as_text()
+
+  plain = text(Channel())
+  assert text(Channel(form="float32", share=0.7)) == plain
+  assert "shift" not in plain  # of random bits
+  assert "shift" not in text(Channel(clip=1.0)) != plain
+  # One program for all clips and deviations.
+  noisy = text(Channel(clip=1.0, noise=1.0))
+  assert "shift" in noisy and noisy == text(Channel(clip=0.1, noise=2.0))
+
+
+@pytest.mark.numeric
+def test_the_server_predicts_from_clipped_features(float64):
+  channels = Wire(features=Channel(clip=0.5, noise=1.0))
+  made = sandbox.small(METHODS["splitgp"], channels=channels)
+  method, state = made.method, made.state()
+  plain, server = sandbox.small(METHODS["splitgp"]).method, state.server
+  client = method.model(trees.take(state.clients[0], 0), server)
+  image = jax.random.normal(jax.random.key(1), (3, *method.backbone.shape))
+  got = method.predict(client, server.net, image)
+  other = plain.predict(client, server.net, image)
+  np.testing.assert_array_equal(got.client, other.client)
+
+  # The server's blocks on features of norm 0.5 at most.
+  z, _ = models.client_logits(method.backbone, client, image)
+  norm = np.sqrt((np.asarray(z).reshape(3, -1) ** 2).sum(axis=1))
+  assert (norm > 0.5).all()
+  short = z * (0.5 / norm).reshape(3, *[1] * (z.ndim - 1))
+  depth = method.depth(client)
+  want = models.server_logits(plain.backbone, server.net, short, depth)
+  np.testing.assert_allclose(got.server, want, rtol=1e-10)

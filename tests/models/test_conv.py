@@ -27,11 +27,7 @@ DENSE = [
   (5, 2, (7, 4)),
   (7, 2, (5, 3)),
 ]
-DEPTHWISE = [
-  (3, 1, (7, 4)),
-  (3, 2, (6, 6)),
-  (5, 2, (5, 3)),
-]
+DEPTHWISE = [(3, 1, (7, 4)), (3, 2, (6, 6)), (5, 2, (5, 3))]
 PLATFORMS = "cpu", "cuda", "tpu"
 numeric = pytest.mark.numeric
 every = pytest.mark.parametrize("platform", PLATFORMS)

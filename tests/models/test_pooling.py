@@ -65,10 +65,7 @@ def test_max_pools_equal_the_loop(name):
 
 
 def test_the_gradient_of_a_pool_has_a_gradient():
-  x, weight = (
-    normal(2, 5, 4, 32),
-    normal(2, 2, 2, 32),
-  )
+  x, weight = (normal(2, 5, 4, 32), normal(2, 2, 2, 32))
 
   @jax.jit
   def both(x):
