@@ -5,19 +5,71 @@ tests/engine/on_eight_devices.py
 """
 
 import re
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
 import tiny
 from selected import values
-from worlds import Outcome, distance, divided, planned, play, world
+from worlds import Outcome, chunked, distance, planned, play, world
 
 import splitjax
 from splitjax import experiment
+from splitjax.engine import devices
+from splitjax.engine.round import run_round
+from splitjax.simulation import sandbox
+from splitjax.simulation.sandbox import Sandbox
 
 TOLERANCE = 1e-9
 """In float64."""
+
+
+class Divided(NamedTuple):
+  """A world on several devices, with the methods of a Sandbox."""
+
+  world: Sandbox
+  mesh: Any
+
+  @property
+  def fleet(self):
+    return self.world.fleet
+
+  def networks(self, state):
+    return self.world.networks(state)
+
+  def state(self):
+    """The state before the first round, on the devices."""
+    specs = devices.state_specs(len(self.world.fleet.cohorts))
+    where = devices.client_sharding(self.mesh, specs)
+    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
+
+  def arguments(self, state):
+    made = self.world
+    return (made.method, state, made.shards), {**made.how, "mesh": self.mesh}
+
+  def round(self, state):
+    """Runs a round; the state is donated."""
+    given, named = self.arguments(state)
+    return run_round(*given, **named)
+
+  def text(self):
+    """The compiled program."""
+    given, named = self.arguments(self.state())
+    return run_round.lower(*given, **named).compile().as_text()
+
+
+def divided(made: Sandbox, count: int, chunk: int | None = None) -> Divided:
+  """A world of SIZES whose clients are divided among devices."""
+  fleet, mesh = chunked(made.fleet, chunk, count), devices.make_mesh(count)
+  shards = []
+  for shard in sandbox.build(made.method, fleet).shards:
+    image, label, *rest = jax.device_get(shard)
+    common = devices.put_on_devices(mesh, (image, label))
+    mine = devices.put_on_devices(mesh, tuple(rest), devices.DIVIDED)
+    shards.append(type(shard)(*common, *mine))
+  return Divided(made._replace(fleet=fleet, shards=tuple(shards)), mesh)
+
 
 COLLECTIVES = (
   *("all-reduce", "all-gather", "all-to-all"),
@@ -46,7 +98,7 @@ def assert_alike(one: Outcome, two: Outcome, factor: float = 1) -> None:
 @pytest.mark.parametrize("name", ["fedavg", "splitgp"])
 def test_rounds_on_two_devices(name, float64):
   # Three clients per cohort: one padding client.
-  alone = play(divided(world(name)))
+  alone = play(world(name))
   place = divided(world(name), 2)
   assert_alike(play(place), alone)
   assert collectives(place.text()) == {"all-reduce": 1}
@@ -61,7 +113,7 @@ def test_rounds_on_two_devices(name, float64):
 )
 def test_sampled_clients_train_on_any_device(name, count, float64):
   made = world(name, participants=count)
-  alone = play(divided(made))
+  alone = play(made)
   assert alone.metrics.participants == count
   # Where eq. 13 is flat, its minimum is less exact than its sums.
   factor = 100 if name == "pgfedsplit" else 1
@@ -75,8 +127,9 @@ def test_faults_are_those_of_one_device(float64):
     "share": np.where(rng.random((6, 3)) < 0.5, 0.4, 1).astype(np.float32),
     "server_down": rng.random((6, 3)) < 0.4,
   }
-  alone = play(planned(divided(made), **tables), 3)
-  place = planned(divided(made, 8), **tables)
+  made = planned(made, **tables)
+  alone = play(made, 3)
+  place = divided(made, 8)
   many = play(place, 3)
   assert_alike(many, alone)
   assert many.metrics.faults == alone.metrics.faults

@@ -4,7 +4,7 @@ import jax
 import pytest
 import tiny
 from refusals import refused
-from worlds import distance, divided, play, world
+from worlds import distance, play, world
 
 from splitjax import experiment
 from splitjax.fleet.fleets import assign_depths, divide
@@ -23,8 +23,8 @@ TOLERANCE = 1e-9
 )
 def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
   # Cohorts of three: chunks of two need a padding client, chunks of one none.
-  whole = play(divided(world(name, **given)))
-  parts = play(divided(world(name, **given), 1, chunk))
+  whole = play(world(name, **given))
+  parts = play(world(name, chunk=chunk, **given))
   assert parts.metrics.participants == given.get("participants", 6)
   assert distance(parts, whole) <= TOLERANCE
 
@@ -44,11 +44,11 @@ class Counting(METHODS["splitgp"]):
 @pytest.mark.slow
 def test_chunks_of_one_client_take_its_own_steps_and_no_more():
   sizes = (11, 3, 11, 3, 3, 11)
-  made = world("splitgp", sizes=sizes, epochs=2)
+  made = world("splitgp", sizes=sizes, epochs=2, chunk=1)
   method = Counting(
     backbone=made.method.backbone, optimizer=made.method.optimizer
   )
-  place = divided(made._replace(method=method), 1, 1, sizes=sizes)
+  place = made._replace(method=method)
   taken.clear()
   jax.block_until_ready(place.round(place.state()))
   jax.effects_barrier()
@@ -61,9 +61,8 @@ def test_chunks_of_one_client_take_its_own_steps_and_no_more():
 def test_chunks_hold_fewer_copies_of_the_server():
   def scratch(chunk):
     sizes = (8,) * 24
-    made = world("splitgp", sizes=sizes, depths=(1,))
-    place = divided(made, 1, chunk, sizes=sizes)
-    step = place.world.lower(place.state()).compile()
+    made = world("splitgp", sizes=sizes, depths=(1,), chunk=chunk)
+    step = made.lower(made.state()).compile()
     return step.memory_analysis().temp_size_in_bytes
 
   assert scratch(1) < scratch(None) / 4

@@ -10,8 +10,8 @@ from worlds import (
   SIZES,
   Spy,
   by_number,
+  chunked,
   distance,
-  divided,
   networks,
   planned,
   same_bits,
@@ -38,7 +38,7 @@ def only(*who, rounds=1):
 
 
 def test_rounds_with_faults_by_hand():
-  place = divided(spied(assign_depths(6, (1, 2), 0)), 1, 2)
+  place = spied(chunked(assign_depths(6, (1, 2), 0), 2))
   dropped, down = only(0, rounds=3), only(*range(6), rounds=3)
   dropped[:, 1:] = False
   dropped[5, 2] = True
@@ -48,7 +48,7 @@ def test_rounds_with_faults_by_hand():
   share[3, 0] = 0.99  # rounded up, these are all its steps
   place = planned(place, dropped=dropped, share=share, server_down=down)
   state = place.state()
-  before = by_number(place.world, state)
+  before = by_number(place, state)
   # Client 4 takes 2 of 3 steps; a spy needs the server; client 2 takes 1 of 3.
   for on, late, steps in [
     ({1, 2, 3, 4, 5}, {4}, {**dict(enumerate(STEPS)), 4: 2}),
@@ -56,7 +56,7 @@ def test_rounds_with_faults_by_hand():
     ({0, 1, 2, 3, 4}, {2}, {**dict(enumerate(STEPS)), 2: 1}),
   ]:
     state, metrics = place.round(state)
-    after = by_number(place.world, state)
+    after = by_number(place, state)
     for n in range(6):
       new, old = after[n].memory, before[n].memory
       assert new.begun - old.begun == (n in on)
@@ -105,10 +105,10 @@ def test_a_computation_of_a_round_can_do_without_the_server_too():
   made = spied(assign_depths(6, (1, 2), 0))
   parts = {k: getattr(made.method, k) for k in ("backbone", "optimizer")}
   method = Prepared(**parts, total=made.method.total)
-  place = divided(made._replace(method=method))
+  place = made._replace(method=method)
   down = only(1, 4)
   state, metrics = planned(place, server_down=down).round(place.state())
-  counts = [client.memory.steps for client in by_number(place.world, state)]
+  counts = [client.memory.steps for client in by_number(place, state)]
   assert counts == [
     2000 + 100 * steps if away else 1000 + steps
     for steps, (away,) in zip(STEPS, down, strict=True)
@@ -124,12 +124,12 @@ def server_down(name, *who):
   Returns:
     Those; the same program's results without these clients; and without faults.
   """
-  place = divided(world(name))
+  place = world(name)
 
   def after(dropped, down):
     tables = {"dropped": only(*dropped), "server_down": only(*down)}
     state, metrics = planned(place, **tables).round(place.state())
-    nets = networks(place.world, state)
+    nets = networks(place, state)
     return nets, jax.device_get(state.server.net), jax.device_get(metrics)
 
   return after((), who), after(who, ()), after((), ())
@@ -176,7 +176,7 @@ def test_methods_that_need_the_server_and_methods_that_do_not():
   "name", ["harmony", "multi_head", "splitnn", "merge_sfl", "pgfedsplit"]
 )
 def test_every_topology_handles_every_fault(name):
-  place = divided(world(name, participants=5))
+  place = world(name, participants=5)
   place = planned(
     place,
     dropped=only(0, rounds=4),
@@ -186,7 +186,7 @@ def test_every_topology_handles_every_fault(name):
   state, participating = place.state(), 0
   before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
   programs = run_round._cache_size()
-  alone = all(stage.alone for stage in place.world.method.stages())
+  alone = all(stage.alone for stage in place.method.stages())
   for _ in range(4):
     state, metrics = place.round(state)
     assert metrics.participants + metrics.faults["dropped"] == 5

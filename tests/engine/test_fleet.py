@@ -111,16 +111,14 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
 def test_participants_train_and_the_others_stay(n, depths, p):
   sizes = (*SIZES, 10)[:n]
   made = spied(assign_depths(n, depths, 0, participants=p), sizes)
-  state, rounds = made.state(), 40
-  often = np.zeros(n, int)
-  for _ in range(rounds):
+  state = made.state()
+  for _ in range(6):
     before = by_number(made, state)
     state, metrics = made.round(state)
     after = by_number(made, state)
     worked = [
       i for i in range(n) if after[i].memory.begun > before[i].memory.begun
     ]
-    often[worked] += 1
     assert len(worked) == p == int(metrics.participants)
     for i in set(range(n)) - set(worked):
       assert_close(after[i], before[i], 0.0)
@@ -142,8 +140,6 @@ def test_participants_train_and_the_others_stay(n, depths, p):
       "up/model": p,
     }
     assert float(metrics.losses["one"]) == 1
-  deviation = np.sqrt(rounds * p / n * (1 - p / n))
-  assert np.abs(often - rounds * p / n).max() <= 4 * deviation
 
 
 @pytest.mark.parametrize(

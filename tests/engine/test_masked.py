@@ -11,7 +11,6 @@ import tiny
 from marks import slow
 from worlds import (
   distance,
-  divided,
   networks,
   planned,
   same_bits,
@@ -66,21 +65,20 @@ def test_the_compiled_clipping_grows_with_the_leaves():
   [("fedavg", None, {}), *slow(("splitgp", 2, {"batch_norm": True}))],
 )
 def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
-  made = spoilt(world(name, **options), BAD)
+  made = spoilt(world(name, chunk=chunk, **options), BAD)
   # One program, in which the same clients are dropped, broken or neither.
   dropped = np.array([[n in BAD] * 2 for n in range(6)])
 
   def outcome(on, dropped):
     method = dataclasses.replace(made.method, on=on)
-    place = divided(made._replace(method=method), 1, chunk)
-    place = planned(place, dropped=dropped)
-    before = jax.device_get(networks(place.world, place.state()))
+    place = planned(made._replace(method=method), dropped=dropped)
+    before = jax.device_get(networks(place, place.state()))
     state = place.state()
     for _ in range(2):  # they are masked in every round
       state, metrics = place.round(state)
     return (
       before,
-      networks(place.world, state),
+      networks(place, state),
       *jax.device_get((state.server, metrics)),
     )
 

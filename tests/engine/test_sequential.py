@@ -160,20 +160,6 @@ def play(made, rounds=3):
   return (networks(made, state), jax.device_get(state.server.net)), metrics
 
 
-@pytest.mark.slow
-def test_hydra_with_one_head_is_splitfed_v2():
-  alone = ordered("hydra", options=(("groups", 1), ("second_cut", 3)))
-  (held, server), metrics = play(alone)
-  (want_held, want), others = play(ordered("splitfed_v2"))
-  assert_close(held, want_held, TOLERANCE)
-  for name in server.params:
-    assert_close(server.params[name], want.params[name], TOLERANCE)
-  assert_close(metrics[2].losses, others[2].losses, TOLERANCE)
-  # Each client sends its label counts once: 4 clients, 4 bytes a class.
-  sent = [float(t.wire["up/statistics"]) for t in metrics]
-  assert sent == [4 * 4 * CLASSES, 0, 0]
-
-
 def test_label_counts_are_billed_to_each_client_when_it_first_takes_part():
   options = {"options": (("second_cut", 3),), "participants": 1}
   _, metrics = play(ordered("hydra", **options), 8)

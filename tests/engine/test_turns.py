@@ -9,7 +9,6 @@ import pytest
 from marks import slow
 from worlds import (
   assert_close,
-  divided,
   networks,
   ordered,
   planned,
@@ -43,9 +42,9 @@ def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
 
   def outcome(on, dropped):
     method = dataclasses.replace(made.method, on=on)
-    place = planned(divided(made._replace(method=method)), dropped=dropped)
+    place = planned(made._replace(method=method), dropped=dropped)
     state, metrics = place.round(place.state())
-    return jax.device_get((networks(place.world, state), state.server, metrics))
+    return jax.device_get((networks(place, state), state.server, metrics))
 
   nets, server, metrics = outcome(1.0, dropped & False)
   nets_without, server_without, without = outcome(0.0, dropped)
@@ -72,7 +71,7 @@ def test_a_non_finite_server_is_undone():
 
 
 def test_a_dropped_client_costs_no_turn():
-  place = planned(divided(world("splitfed_v2")), dropped=np.ones((6, 1), bool))
+  place = planned(world("splitfed_v2"), dropped=np.ones((6, 1), bool))
   state, metrics = place.round(place.state())
   assert metrics.participants == 0 and metrics.wire["up/labels"] == 0
   assert_close(state.server.net, place.state().server.net, 0.0)

@@ -86,23 +86,20 @@ def conv_gradients(x, kernel, stride, margin, g):
 
 
 def depthwise(x, kernel, stride, margin):
-  """A filter per channel."""
-  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
-  k = kernel.shape[0]
-  out = np.zeros(out_shape(x, k, stride, margin, x.shape[-1]))
-  for place, window in windows(x, k, stride, margin):
-    out[place] = np.einsum("bijc,ijc->bc", big[window], kernel[:, :, 0])
-  return out
+  """A filter per channel: a convolution of each alone."""
+  channels = [[c] for c in range(x.shape[-1])]
+  return np.concatenate(
+    [conv(x[..., c], kernel[..., c], stride, margin) for c in channels], axis=-1
+  )
 
 
 def depthwise_gradients(x, kernel, stride, margin, g):
   """Gradients of <depthwise(x, kernel), g> by x and kernel."""
-  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
-  dx, dkernel = np.zeros_like(big), np.zeros_like(kernel)
-  for place, window in windows(x, kernel.shape[0], stride, margin):
-    dx[window] += np.einsum("bc,ijc->bijc", g[place], kernel[:, :, 0])
-    dkernel[:, :, 0] += np.einsum("bijc,bc->ijc", big[window], g[place])
-  return inner(dx, margin), dkernel
+  pairs = [
+    conv_gradients(x[..., c], kernel[..., c], stride, margin, g[..., c])
+    for c in ([c] for c in range(x.shape[-1]))
+  ]
+  return [np.concatenate(parts, axis=-1) for parts in zip(*pairs, strict=True)]
 
 
 def max_pool(x, k, stride, margin):

@@ -9,7 +9,7 @@ unnoticed.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import data, models, simulation, trees, wire
-from splitjax.engine import devices, round, visit
+from splitjax.engine import round, visit
 from splitjax.engine.faults import FaultTable, Struck
 from splitjax.engine.loops import one_server
-from splitjax.engine.round import run_round
 from splitjax.engine.schedules import draw, plan_of
 from splitjax.engine.visit import ClientRound
 from splitjax.fleet import Cohort, Fleet, orders
@@ -284,6 +283,8 @@ def world(
   batch_norm: bool = False,
   participants: int | None = None,
   sizes: tuple[int, ...] = SIZES,
+  chunk: int | None = None,
+  change: Callable[[Backbone], Backbone] = lambda net: net,
   **plan: Any,
 ) -> Sandbox:
   """A sandbox with the method of that name, cached.
@@ -302,7 +303,9 @@ def world(
       length=length,
       batch_norm=batch_norm,
     )
-    return METHODS[name](backbone=net, optimizer=optimizer, **dict(options))
+    return METHODS[name](
+      backbone=change(net), optimizer=optimizer, **dict(options)
+    )
 
   length = max(depths) + 1
   method = method_of(depths)
@@ -311,7 +314,12 @@ def world(
   fleet = sandbox.fleet_of(
     method, clients=len(sizes), participants=participants
   )
-  return sandbox.build(method, fleet, sizes, **plan)
+  return sandbox.build(method, chunked(fleet, chunk), sizes, **plan)
+
+
+def chunked(fleet: Fleet, chunk: int | None, count: int = 1) -> Fleet:
+  """The same clients in chunks, divided among so many devices."""
+  return divide(fleet, count, [chunk] * len(fleet.cohorts))
 
 
 class Memory(NamedTuple):
@@ -488,67 +496,10 @@ def _in_order(fleet: Fleet, stacked: Any) -> list:
   return [out[number] for number in sorted(out)]
 
 
-class Divided(NamedTuple):
-  """A world on a mesh."""
-
-  world: Sandbox
-  mesh: Any
-
-  def state(self):
-    """The state before the first round, on the devices."""
-    specs = devices.state_specs(len(self.world.fleet.cohorts))
-    where = devices.client_sharding(self.mesh, specs)
-    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
-
-  def round(self, state):
-    """Runs a round; the state is donated."""
-    made = self.world
-    return run_round(
-      made.method, state, made.shards, **made.how, mesh=self.mesh
-    )
-
-  def text(self):
-    """The compiled program."""
-    made = self.world
-    arguments = made.method, self.state(), made.shards
-    lowered = run_round.lower(*arguments, **made.how, mesh=self.mesh)
-    return lowered.compile().as_text()
-
-
-def divided(
-  made: Sandbox,
-  count: int = 1,
-  chunk: int | None = None,
-  *,
-  sizes: tuple[int, ...] = sandbox.SIZES,
-) -> Divided:
-  """Divides a world, whose clients hold `sizes` samples, among devices."""
-  fleet = divide(made.fleet, count, [chunk] * len(made.fleet.cohorts))
-  mesh = devices.make_mesh(count)
-  first = made.shards[0]
-  shared = devices.put_on_devices(
-    mesh, jax.device_get((first.image, first.label))
-  )
-  shards = []
-  for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
-    rows = [sandbox.parts(sizes)[i] for i in cohort.numbers]
-    shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.numbers)
-    shard = orders.with_service_order(
-      made.method, shard, plan, fleet,
-      order="cyclic", turn=1, rounds=sandbox.ROUNDS, seed=0,
-    )  # fmt: skip
-    of_clients = shard._replace(image=(), label=())
-    shard = devices.put_on_devices(
-      mesh, jax.device_get(of_clients), devices.DIVIDED
-    )
-    shards.append(shard._replace(image=shared[0], label=shared[1]))
-  return Divided(made._replace(fleet=fleet, shards=tuple(shards)), mesh)
-
-
-def planned(place: Divided, **tables) -> Divided:
+def planned(made: Sandbox, **tables) -> Sandbox:
   """The same clients with faults: fields of a FaultTable, [N, R]."""
   faults = FaultTable(**{k: np.asarray(x) for k, x in tables.items()})
-  return place._replace(world=place.world._replace(faults=faults))
+  return made._replace(faults=faults)
 
 
 class Outcome(NamedTuple):
@@ -560,14 +511,14 @@ class Outcome(NamedTuple):
   metrics: Any
 
 
-def play(place: Divided, count: int = 2) -> Outcome:
-  """Runs `count` rounds."""
-  state = place.state()
+def play(made: Any, count: int = 2) -> Outcome:
+  """Runs `count` rounds of a sandbox, or of what else has its methods."""
+  state = made.state()
   for _ in range(count):
-    state, metrics = place.round(state)
+    state, metrics = made.round(state)
   return Outcome(
-    clients=by_number(place.world, state),
-    networks=networks(place.world, state),
+    clients=by_number(made, state),
+    networks=networks(made, state),
     server=jax.device_get(state.server.net),
     metrics=jax.device_get(metrics),
   )

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from marks import slow
+from worlds import one_shard, world
 
-from splitjax import losses
+from splitjax import losses, trees
 from splitjax.data import Samples
-from splitjax.engine.loops import one_server
 from splitjax.methods import METHODS
 from splitjax.methods.harmony import csa
-from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.task_losses import make_loss
 from splitjax.models import toy
 from splitjax.simulation import sandbox
@@ -192,24 +191,23 @@ class Dropped(nn.Module):
     return nn.Dropout(self.dropout, deterministic=not train)(x)
 
 
-def of_loss(name, loss):
-  """A sandbox of a method whose network has this loss, and random layers."""
+def dropped(net):
+  """The network with dropout in all its parts, and a loss of its own."""
+  parts = {
+    "blocks": {k: Dropped(x) for k, x in net.blocks.items()},
+    "exits": {k: Dropped(x) for k, x in net.exits.items()},
+    "head": Dropped(net.head),
+  }
+  return dataclasses.replace(net, loss=counted, **parts)
 
-  def method_of(depths):
-    net = toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3)
-    net = dataclasses.replace(
-      net,
-      loss=loss,
-      blocks={k: Dropped(x) for k, x in net.blocks.items()},
-      exits={k: Dropped(x) for k, x in net.exits.items()},
-      head=Dropped(net.head),
-    )
-    return METHODS[name](backbone=net, optimizer=Optimizer(lr=0.1))
 
-  method = method_of((1, 2))
-  if one_server(method):
-    method = method_of((1,))
-  return sandbox.build(method, sandbox.fleet_of(method))
+calls = []
+
+
+def counted(logits, label):
+  """A loss that notes that it was called."""
+  calls.append(logits.shape)
+  return logits[:, 0] * 0.5
 
 
 QUICK = "harmony", "hydra", "fedpac"
@@ -221,16 +219,12 @@ QUICK = "harmony", "hydra", "fedpac"
 )
 def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
   """Traced only: who calls cross-entropy, or hands no key on, would fail."""
-  calls = []
-
-  def counted(logits, label):
-    calls.append(logits.shape)
-    return logits[:, 0] * 0.5
 
   def forbidden(*args):
     raise AssertionError("a method computes cross-entropy itself")
 
-  trial = of_loss(name, counted)
+  trial = world(name, change=dropped)
+  calls.clear()
   state = jax.eval_shape(trial.state)
   monkeypatch.setattr(losses, "each_cross_entropy", forbidden)
   jax.eval_shape(trial.round, state)
@@ -238,11 +232,8 @@ def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
 
   def personalised(state, shards):
     """One client after its personalisation."""
-    rows = tuple(shards[0][2:])
-    client, rows = jax.tree.map(lambda x: x[0], (state.clients[0], rows))
-    shard = type(shards[0])(*shards[0][:2], *rows)
-    samples = Samples(shard, trial.plans[0])
-    method = trial.method
+    samples = Samples(one_shard(shards[0], 0), trial.plans[0])
+    client, method = trees.take(state.clients[0], 0), trial.method
     return method.personalise(client, state.server, samples, state.key)
 
   jax.eval_shape(personalised, state, trial.shards)

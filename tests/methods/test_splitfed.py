@@ -115,24 +115,6 @@ def assert_moved(state):
   assert toys.distance(state.server.net.params, origin) > 0.05
 
 
-@pytest.mark.slow
-def test_splitfed_of_one_depth_is_fedavg_of_the_uncut_network():
-  cut = toys.population(NET, (1, 1, 1, 1), toys.parts_of(SIZES))
-  uncut = toys.population(NET, (4, 4, 4, 4), toys.parts_of(SIZES))
-  splitfed, fedavg = make("splitfed_v1"), make("fedavg")
-  split, of_split = toys.train(cut, splitfed)
-  whole, of_whole = toys.train(uncut, fedavg)
-  assert_moved(split)
-  for n in range(4):
-    client = cut.client(splitfed, split, n)
-    both = client.params | split.server.net.params
-    toys.assert_close(both, uncut.client(fedavg, whole, n).params, TOL)
-  for a, b in zip(of_split, of_whole, strict=True):
-    np.testing.assert_allclose(
-      a.losses["server"], b.losses["client"], rtol=1e-10
-    )
-
-
 @functools.cache
 def multi_exit():
   return toys.train(ragged(), make("multi_exit"))

@@ -208,20 +208,24 @@ def test_exits_are_behind_blocks_that_can_be_cut():
       models.check_forms(mine((4, 4, 1), 4, depths=depths))
 
 
-def test_a_config_names_a_network_that_lacks_something(monkeypatch):
-  def without(shape, classes):
-    return mine(shape, classes)
-
-  for factory, dtype, field in (
-    (without, "float32", "backbone.name"),
+@pytest.mark.parametrize(
+  ("factory", "dtype", "field"),
+  [
+    (lambda shape, classes: mine(shape, classes), "float32", "backbone.name"),
     (mine, "bfloat16", "system.compute_dtype"),
-  ):
-    monkeypatch.setitem(BACKBONES, "mine", factory)
-    draft = tiny.tiny(own="splitgp")
-    draft.backbone = splitjax.spec(BACKBONES, "mine")
-    draft.system.compute_dtype = dtype
-    with refused(field):
-      experiment.build(tiny.resolved(draft))
+  ],
+)
+def test_a_config_names_a_network_that_lacks_something(
+  factory, dtype, field, monkeypatch
+):
+  monkeypatch.setitem(BACKBONES, "mine", factory)
+  draft = tiny.changed(tiny.tiny(own="splitgp"), system__compute_dtype=dtype)
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  with refused(field):
+    experiment.build(tiny.resolved(draft))
+
+
+def test_an_annotation_that_names_nothing_is_refused(monkeypatch):
   monkeypatch.setitem(BACKBONES, "mine", foreign)
   with refused("mine=mine"):
     splitjax.spec(BACKBONES, "mine")

@@ -162,40 +162,31 @@ def by_xla(x, kernel):
 @numeric
 @every
 @channels
-def test_clients_may_share_a_kernel_or_images(platform, on, c, float64):
-  given = normal(3, 2, 5, 4, c), normal(3, 3, 3, c, 4)
-  x, kernel = map(jnp.asarray, given)
+def test_shared_inputs_and_gradients_of_gradients(platform, on, c, float64):
+  x = jnp.asarray(normal(2, 3, 2, 5, 4, c))
+  kernel = jnp.asarray(normal(2, 3, 3, 3, c, 3) / 8)
   on(platform)
 
-  def both(op):
-    one = jax.value_and_grad(lambda x, k: jnp.sin(op(x, k)).sum(), (0, 1))
-    shared = jax.vmap(one, (0, None))(x, kernel[0])
-    return shared, jax.vmap(one, (None, 0))(x[0], kernel)
-
-  run = jax.jit(both, static_argnums=0)
-  jax.tree.map(check, run(conv2d), run(by_xla))
-
-
-@numeric
-@every
-@channels
-def test_gradients_of_gradients(platform, on, c, float64):
-  # As exact second-order adaptation has them, vmapped over views and clients.
-  given = normal(2, 3, 2, 4, 4, c), normal(2, 3, 3, 3, c, 3) / 8
-  x, kernel = map(jnp.asarray, given)
-  on(platform)
-
-  def after_a_step(op):
+  def results(op):
     def loss(x, kernel):
       return jnp.square(jnp.sin(op(x, kernel))).sum()
 
-    def one(x, kernel):
+    def after_a_step(x, kernel):
       dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
       return loss(x - 0.01 * dx, kernel - 0.01 * dkernel)
 
-    return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
+    graded, second = (
+      jax.value_and_grad(function, (0, 1)) for function in (loss, after_a_step)
+    )
+    # Clients that share a kernel, or images; and as exact second-order
+    # adaptation has them, over views and clients.
+    return (
+      jax.vmap(graded, (0, None))(x[0], kernel[0, 0]),
+      jax.vmap(graded, (None, 0))(x[0, 0], kernel[0]),
+      jax.vmap(jax.vmap(second))(x, kernel),
+    )
 
-  run = jax.jit(after_a_step, static_argnums=0)
+  run = jax.jit(results, static_argnums=0)
   jax.tree.map(check, run(conv2d), run(by_xla))
 
 
