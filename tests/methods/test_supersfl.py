@@ -43,7 +43,7 @@ def test_the_weight_of_equation_3():
 def test_a_step_in_numpy(fusion, depth, clip):
   method = supersfl(fusion=fusion, clip=clip)
   client, _ = toys.pair(NET, depth, SGD)
-  full = jax.tree.map(jnp.asarray, toys.fresh(NET, 1))
+  full = toys.full(NET, 1)
   server = SGD.start(models.suffix(NET, full, 0), copied=True)
   client = client._replace(memory=Share(*[jnp.ones(())] * 2))
   phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))

@@ -187,7 +187,6 @@ MISTAKES = [
   (nothing, "returns no Backbone, but None"),
   (bare, "option depths of bare: it needs a default"),
   (foreign, "foreign"),
-  (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
   (lambda shape, classes, *, depths=(1,): None, "option depths of"),
   (lambda shape, classes: None, "no option depths"),
 ]
@@ -253,7 +252,7 @@ def test_slow_convolutions_are_said(maker):
 
 
 KINDS = "harmony", "hydra", "fedpac", "moon", "supersfl"
-"""Of each kind of step; all methods are traced in test_task_losses.py. The
+"""Of each kind of step; all methods are traced in test_losses.py. The
 longer ones meet the shorter networks."""
 SIXTEEN = {"cnn8", "vit_s16"}  # whose states stay float32
 SAME = {"vit_b16", "resnet101"}  # as others, but for sizes

@@ -60,10 +60,6 @@ check = functools.partial(check_backbone, shape=toys.SHAPE, classes=4)
 init = jax.jit(models.init, static_argnums=0)
 
 
-def whole(net, seed=0):
-  return jax.tree.map(jnp.asarray, toys.fresh(net, seed))
-
-
 def test_the_contract_of_a_network_with_dropout():
   check(functools.partial(dropping, kind=Dropped))
   with pytest.raises(models.Broken, match="`random = True`"):
@@ -71,7 +67,7 @@ def test_the_contract_of_a_network_with_dropout():
 
 
 def test_without_a_key_training_is_one_line_and_inference_needs_none():
-  full, x = whole(NET), jnp.ones((2, 16))
+  full, x = toys.full(NET), jnp.ones((2, 16))
   with refused("backbone.name"):
     models.run(NET, full, jnp.ones((2, 5)), ("block2",), train=True)
   one, _ = models.run(NET, full, x, NET.names(), train=False)
@@ -82,7 +78,7 @@ def test_without_a_key_training_is_one_line_and_inference_needs_none():
 @pytest.mark.usefixtures("float64")
 def test_a_block_drops_and_scales():
   """Half of the numbers are 0, the others twice what they are at inference."""
-  full = whole(NET)
+  full = toys.full(NET)
   x = jnp.asarray(np.random.default_rng(0).normal(size=(400, 16)))
   run = functools.partial(models.run, NET, full, x, ("block1",))
   plain, drawn = run(train=False)[0], run(train=True, key=KEY)[0]
@@ -98,7 +94,7 @@ def test_a_block_drops_and_scales():
 @pytest.mark.usefixtures("float64")
 def test_two_passes_across_a_cut_are_one_pass_of_the_whole():
   """Losses and gradients: each side draws by its blocks' names."""
-  full = whole(NET)
+  full = toys.full(NET)
   batch = toys.batch(0)._replace(key=KEY)
   client = models.prefix(NET, full, 2)
   server = models.suffix(NET, full, 1)
