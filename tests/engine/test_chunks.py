@@ -4,7 +4,7 @@ import jax
 import pytest
 import tiny
 from refusals import refused
-from worlds import distance, play, world
+from worlds import distance, of_kind, play, world
 
 from splitjax import experiment
 from splitjax.fleet.fleets import assign_depths, divide
@@ -45,10 +45,7 @@ class Counting(METHODS["splitgp"]):
 def test_chunks_of_one_client_take_its_own_steps_and_no_more():
   sizes = (11, 3, 11, 3, 3, 11)
   made = world("splitgp", sizes=sizes, epochs=2, chunk=1)
-  method = Counting(
-    backbone=made.method.backbone, optimizer=made.method.optimizer
-  )
-  place = made._replace(method=method)
+  place = of_kind(made, Counting)
   taken.clear()
   jax.block_until_ready(place.round(place.state()))
   jax.effects_barrier()

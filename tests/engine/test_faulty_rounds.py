@@ -13,6 +13,7 @@ from worlds import (
   chunked,
   distance,
   networks,
+  of_kind,
   planned,
   same_bits,
   spied,
@@ -103,9 +104,7 @@ class Prepared(Spy):
 
 def test_a_computation_of_a_round_can_do_without_the_server_too():
   made = spied(assign_depths(6, (1, 2), 0))
-  parts = {k: getattr(made.method, k) for k in ("backbone", "optimizer")}
-  method = Prepared(**parts, total=made.method.total)
-  place = made._replace(method=method)
+  place = of_kind(made, Prepared, total=made.method.total)
   down = only(1, 4)
   state, metrics = planned(place, server_down=down).round(place.state())
   counts = [client.memory.steps for client in by_number(place, state)]

@@ -12,6 +12,7 @@ from marks import slow
 from worlds import (
   distance,
   networks,
+  of_kind,
   planned,
   same_bits,
   spoilt,
@@ -65,7 +66,8 @@ def test_the_compiled_clipping_grows_with_the_leaves():
   [("fedavg", None, {}), *slow(("splitgp", 2, {"batch_norm": True}))],
 )
 def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
-  made = spoilt(world(name, chunk=chunk, **options), BAD)
+  made = world(name, chunk=chunk, **options)
+  made = of_kind(made, spoilt(METHODS[name], BAD))
   # One program, in which the same clients are dropped, broken or neither.
   dropped = np.array([[n in BAD] * 2 for n in range(6)])
 
@@ -112,9 +114,7 @@ def test_a_large_network_costs_only_its_client(name, number=1):
       client = client._replace(net=net)
       return super().send(client, server, context, samples, weight, key)
 
-  plain = made.method
-  method = Large(backbone=plain.backbone, optimizer=plain.optimizer)
-  made = made._replace(method=method)
+  made = of_kind(made, Large)
   state = made.state()
   for _ in range(3):
     state, metrics = made.round(state)

@@ -9,6 +9,7 @@ from worlds import (
   assert_close,
   distance,
   networks,
+  of_kind,
   one_client,
   one_shard,
   ordered,
@@ -143,10 +144,8 @@ class Visited(SplitFedV2):
 def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
   monkeypatch.setitem(TOPOLOGIES, "visits", in_visits)
   made = ordered("splitfed_v2", batch_norm=True)
-  plain = made.method
-  visited = Visited(backbone=plain.backbone, optimizer=plain.optimizer)
   want, metrics = play(served(made, [0, 0, 0, 1, 1, 2, 2, 3]))
-  got, other = play(made._replace(method=visited))
+  got, other = play(of_kind(made, Visited))
   assert_close(got, want, TOLERANCE)
   assert_close(other[-1].losses, metrics[-1].losses, TOLERANCE)
 

@@ -10,6 +10,7 @@ from marks import slow
 from worlds import (
   assert_close,
   networks,
+  of_kind,
   ordered,
   planned,
   same_bits,
@@ -18,7 +19,7 @@ from worlds import (
   world,
 )
 
-from splitjax import trees
+from splitjax import METHODS, trees
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ from splitjax import trees
 )
 def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
   """The others go on, in turns as if that client had not come."""
-  made = spoilt(world(name), {2: part})
+  made = of_kind(world(name), spoilt(METHODS[name], {2: part}))
   dropped = np.array([[n == 2] for n in range(6)])
 
   def outcome(on, dropped):

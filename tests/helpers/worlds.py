@@ -410,16 +410,19 @@ def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Sandbox:
   return made._replace(plans=plain)
 
 
-def spoilt(made: Sandbox, parts: dict[int, str]) -> Sandbox:
-  """The same world, in which a part of some clients becomes not finite.
+def of_kind(made: Sandbox, kind: type[Method], **fields: Any) -> Sandbox:
+  """The same world with a method of another class."""
+  plain = made.method
+  method = kind(backbone=plain.backbone, optimizer=plain.optimizer, **fields)
+  return made._replace(method=method)
 
-  Args:
-    made: the world.
-    parts: client number -> what its steps, or its upload, make not finite:
-      "client", "server", "loss" or "share", an array that goes up besides.
-      The method's field `on` is 0 in the same program without that.
+
+def spoilt(kind: type[Method], parts: dict[int, str]) -> type[Method]:
+  """The method, in which a part of some clients becomes not finite.
+
+  `parts` is client number -> what its steps make so: "client", "server" or
+  "loss". If the field `on` is 0 it is the same program without that.
   """
-  kind, plain = type(made.method), made.method
 
   @pytree
   class Spoilt(kind):
@@ -456,26 +459,9 @@ def spoilt(made: Sandbox, parts: dict[int, str]) -> Sandbox:
       return added(half, "client"), added(copy, "server"), losses
 
     def send(self, half, copy, context, samples, weight, key):
-      sent = super().send(half, copy, context[1], samples, weight, key)
-      kept, shares = sent
-      if "share" in parts.values():
-        shares |= {"secret": weight + self.bad(context, "share")}
-      return kept, shares
+      return super().send(half, copy, context[1], samples, weight, key)
 
-    def merge(self, server, shares, clients, counted):
-      server, clients = super().merge(server, shares, clients, counted)
-      if "secret" in shares:
-        server = server._replace(memory=shares["secret"])
-      return server, clients
-
-    def first_server(self, full, part, size):
-      server = super().first_server(full, part, size)
-      if "share" in parts.values():
-        server = server._replace(memory=jnp.zeros(()))
-      return server
-
-  method = Spoilt(backbone=plain.backbone, optimizer=plain.optimizer)
-  return made._replace(method=method)
+  return Spoilt
 
 
 def by_number(made: Sandbox, state: Any) -> list:
