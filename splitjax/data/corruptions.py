@@ -176,15 +176,14 @@ def corrupted(
     rows = np.flatnonzero(train_domain == number)
     train[rows] = _changed(data.train_image, rows, domain, seed, split=0)
   rows = np.arange(len(data.test_label))
-  shape = len(domains), *data.test_image.shape
-  test = np.empty(shape, np.uint8)
+  test = np.empty((len(domains), *data.test_image.shape), np.uint8)
   for copy, domain in zip(test, domains, strict=True):
     copy[:] = _changed(data.test_image, rows, domain, seed, split=1)
   client = data.test_client
   return data._replace(
     train_image=train,
     train_domain=train_domain.astype(np.int32),
-    test_image=test.reshape(-1, *shape[2:]),
+    test_image=test.reshape(-1, *test.shape[2:]),
     test_label=np.tile(data.test_label, len(domains)),
     test_client=None if client is None else np.tile(client, len(domains)),
     test_domain=np.repeat(np.arange(len(domains), dtype=np.int32), len(rows)),

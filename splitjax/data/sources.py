@@ -40,9 +40,8 @@ def digits() -> Dataset:
 
   small, label = load_digits(return_X_y=True)
   grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-  size = (28, 28)
-  bilinear = Image.Resampling.BILINEAR
-  image = [np.asarray(Image.fromarray(g).resize(size, bilinear)) for g in grey]
+  form = (28, 28), Image.Resampling.BILINEAR
+  image = [np.asarray(Image.fromarray(x).resize(*form)) for x in grey]
   splits = train_test_split(
     np.stack(image)[..., None],
     label.astype(np.int32),

@@ -101,11 +101,9 @@ def read(name: str, path: Path) -> Dataset:
   missing = {"test_image", "test_label"} - arrays.keys()
   require(len(missing) != 1, f"{''.join(missing)} is missing: add it")
   if missing:
-    arrays |= {
-      test: arrays[train][:0]
-      for train, test in zip(keys("train"), keys("test"), strict=True)
-      if train in arrays
-    }
+    for train, test in zip(keys("train"), keys("test"), strict=True):
+      if train in arrays:
+        arrays[test] = arrays[train][:0]
   if isinstance(facts.get("classes"), list):
     facts["class_names"] = tuple(facts.pop("classes"))
   fields: dict[str, Any] = {"classes": 0, **facts, **arrays}

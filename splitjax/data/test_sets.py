@@ -19,7 +19,6 @@ _PART = 0x9A47
 _PROXY = 0x9A12
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
-OWN_DOMAIN = "own domain"  # test set in the domains that a client trains in
 
 Rhos = Sequence[float] | None
 
@@ -69,8 +68,8 @@ def id_ood(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
-  names = tuple(map(str, rhos))
-  return _on_test_split(data, parts, masks, names)._replace(rhos=rhos)
+  mixtures = _on_test_split(data, parts, masks, [*map(str, rhos)])
+  return mixtures._replace(rhos=rhos)
 
 
 def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
@@ -119,7 +118,7 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
     trained = [{*data.train_domain[part].tolist()} for part in parts]
     if any(domains != trained[0] for domains in trained):
       within = [np.isin(data.test_domain, [*domains]) for domains in trained]
-      names.insert(0, OWN_DOMAIN)
+      names.insert(0, "own domain")
       masks.insert(0, inside & within)
   return _on_test_split(data, parts, np.stack(masks), names)
 
