@@ -85,14 +85,14 @@ def test_the_batches_of_a_round():
   np.testing.assert_array_equal(real, same)
 
 
-@pytest.mark.parametrize("size", [1, 4, 7, 8])
-def test_an_epoch_is_a_permutation_and_padding_comes_last(size):
-  mine = list(range(40, 40 + size))
-  rows, real = epoch(samples(mine, steps=3, batch=4, pad=9 - size))
-  assert rows.shape == real.shape == (3, 4)
-  assert sorted(order(rows, real)) == mine
-  assert real.ravel().tolist() == [True] * size + [False] * (12 - size)
-  assert rows.min() >= 0
+def test_an_epoch_is_a_permutation_and_padding_comes_last():
+  for size in (1, 4, 7, 8):
+    mine = list(range(40, 40 + size))
+    rows, real = epoch(samples(mine, steps=3, batch=4, pad=9 - size))
+    assert rows.shape == real.shape == (3, 4)
+    assert sorted(order(rows, real)) == mine
+    assert real.ravel().tolist() == [True] * size + [False] * (12 - size)
+    assert rows.min() >= 0
 
 
 def test_every_permutation_is_as_likely():
@@ -137,7 +137,6 @@ def test_every_image_is_augmented_before_it_is_standardised():
   rows, real = jnp.array([3, 49, 0]), jnp.ones(3, bool)
   client = samples([3, 49], steps=1, batch=3)
   plain = client.batch(rows, real, KEY)
-  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
   client = client._replace(plan=client.plan._replace(augment=("crop_flip",)))
   np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
   batch = client.batch(rows, real, KEY)

@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 from splitjax import experiment
-from splitjax.data import PARTITIONS, partitions, round_fairly
+from splitjax.data import PARTITIONS, client_split, partitions, round_fairly
 
 # 2,000 samples, ten classes of 200, in no order.
 LABELS = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 200))
@@ -54,7 +54,14 @@ def test_the_same_clients_on_every_machine(name, options, expected):
   assert checksum(deal(name, labels, 20, 5, **options)) == expected
 
 
-@pytest.mark.parametrize("name", {*PARTITIONS} - {"natural"})
+def test_splits_are_the_same_on_every_machine():
+  parts = [np.arange(n * n, n * n + 2 * n + 1) for n in range(1, 12)]
+  pieces = client_split(parts, 5, (0.6, 0.2, 0.2))
+  rows = [rows for piece in pieces for rows in piece]
+  assert checksum(rows) == "27714b57d2c1"
+
+
+@pytest.mark.parametrize("name", sorted({*PARTITIONS} - {"natural"}))
 def test_seeds_differ(name):
   parts, other = (deal(name, LABELS, 50, seed) for seed in (3, 4))
   assert not all(map(np.array_equal, parts, other))

@@ -23,15 +23,11 @@ def bag(data):
 
 
 def test_names_of_data_sets():
-  for name in ("npz:anywhere.npz", "tfds:mnist"):
-    reader(name)
-  for name in ("npz:", "tfds:", "mnst"):
+  for name in ("npz:anywhere.npz", "tfds:mnist", "digits"):
+    assert callable(reader(name))
+  for name in ("npz:", "tfds:", "cifr10"):
     with refused("data.name"):
       reader(name)
-  with refused("data.name") as caught:
-    reader("cifr10")
-  near = [name for name in SOURCES if name in str(caught.value)]
-  assert "cifar10" in near and len(near) <= 4  # one may be part of another
 
 
 def test_digits():
@@ -68,10 +64,9 @@ def test_part_is_stratified_fixed_and_nested():
 
 
 def test_part_refuses():
-  with refused("data.train_samples"):
-    load("digits", train_samples=9)
-  with refused("data.test_samples"):
-    load("digits", test_samples=361)
+  for split, samples in (("train", 9), ("test", 361)):
+    with refused(f"data.{split}_samples"):
+      load("digits", **{f"{split}_samples": samples})
 
 
 @pytest.fixture(name="prepared", scope="module")
@@ -139,11 +134,21 @@ TABLE = Dataset(
 )
 
 
-def test_a_source_of_one_s_own(monkeypatch):
+def test_a_source_of_one_s_own_is_checked(monkeypatch):
   monkeypatch.setitem(SOURCES, "mine", lambda data_dir: TABLE)
   data = load("mine")
   assert data.train_label.dtype == np.int32 and data.kind == "table"
   np.testing.assert_array_equal(data.train_client, TABLE.train_client)
+  for wrong in (
+    {"train_client": np.arange(6)},
+    {"vocabulary": 3.5},
+    {"class_names": ("a", "b")},
+    {"test_image": np.array([[None, 1.0]] * 3)},
+  ):
+    table = TABLE._replace(**wrong)
+    monkeypatch.setitem(SOURCES, "mine", lambda _, table=table: table)
+    with refused("data.name"):
+      load("mine")
 
 
 def test_part_keeps_a_rare_class(monkeypatch):
@@ -157,22 +162,6 @@ def test_part_keeps_a_rare_class(monkeypatch):
   monkeypatch.setitem(SOURCES, "mine", lambda data_dir: rare)
   kept = load("mine", train_samples=3).train_label
   assert len(kept) == 3 and 0 in kept
-
-
-@pytest.mark.parametrize(
-  ("field", "value"),
-  [
-    ("train_client", np.arange(6)),
-    ("vocabulary", 3.5),
-    ("class_names", ("a", "b")),
-    ("test_image", np.array([[None, 1.0]] * 3)),
-  ],
-)
-def test_a_source_of_one_s_own_is_checked(field, value, monkeypatch):
-  wrong = TABLE._replace(**{field: value})
-  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
-  with refused("data.name"):
-    load("mine")
 
 
 OFFSET = np.arange(120.0).reshape(20, 2, 3) ** 2 + 1e6

@@ -1,7 +1,5 @@
 """A client's samples split into training, test and validation."""
 
-import hashlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,16 +31,8 @@ def test_by_hand(fractions, expected):
   assert [[*map(len, piece)] for piece in pieces] == expected
 
 
-def test_the_same_split_on_every_machine():
-  parts = [np.arange(n * n, n * n + 2 * n + 1) for n in range(1, 12)]
-  pieces = client_split(parts, 5, (0.6, 0.2, 0.2))
-  rows = [rows for piece in pieces for rows in piece]
-  flat = np.concatenate([[*map(len, rows)], *rows]).astype("<i8")
-  assert hashlib.sha256(flat.tobytes()).hexdigest()[:12] == "27714b57d2c1"
-
-
 def test_the_split_is_random():
-  # A piece is no run of the rows, and every row is in the test piece at times.
+  # A piece is no run of the rows; every row is in the test piece at times.
   held = [client_split(PARTS, seed, (0.75, 0.25))[1] for seed in range(60)]
   assert set(np.concatenate([rows[0] for rows in held])) == set(PARTS[0])
   assert len({tuple(rows[1]) for rows in held}) > 10
@@ -54,11 +44,6 @@ def test_the_split_is_random():
   stream = np.random.SeedSequence(0).spawn(1)[0]
   order = np.random.default_rng(stream).permutation(40)
   assert set(order[30:]) != set(test[0])
-
-
-def test_refuses():
-  with refused("num_clients = 2: client 1 has 2"):
-    client_split([np.arange(9), np.arange(9, 11)], 0, (0.6, 0.2, 0.2))
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
