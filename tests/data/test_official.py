@@ -18,12 +18,6 @@ from splitjax.data import OFFICIAL, load, prepare
 # A package hands no __main__ on, and a command's process takes seconds.
 from splitjax.data.__main__ import main
 
-NOTE = (
-  "fashion_mnist was prepared from files that are not the official ones:"
-  " train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz,"
-  " t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz."
-)
-
 
 @pytest.fixture(name="made", scope="module")
 def prepare_all(tmp_path_factory):
@@ -110,8 +104,7 @@ def test_a_wrong_download_is_refused(served, capsys):
   for _ in range(2):
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert "t10k-labels-idx1-ubyte.gz could not be downloaded" in line
-    assert f"lay the file into {data_dir / 'downloads/fashion_mnist'}" in line
+    assert "t10k-labels-idx1-ubyte.gz could" in line and str(data_dir) in line
   assert not (data_dir / "fashion_mnist").exists()
   (folder / "t10k-labels-idx1-ubyte.gz").unlink()
   with refused("http://127.0.0.1"):
@@ -125,35 +118,30 @@ def test_files_that_lie_there_need_no_network(tmp_path, capsys):
   words = ["prepare", "fashion_mnist", "--data_dir", str(tmp_path)]
   assert main(words) == 2
   (line,) = capsys.readouterr().err.splitlines()
-  assert "is not the official file (md5:8d4f" in line
-  assert "add --allow-modified" in line
+  assert "md5:8d4f" in line and "--allow-modified" in line
   assert main([*words, "--allow-modified"]) == 0
-  out = capsys.readouterr().out
-  assert f"({NOTE})" in out
-  assert load("fashion_mnist", data_dir=tmp_path).note == NOTE
+  note = load("fashion_mnist", data_dir=tmp_path).note
+  assert f"({note})" in capsys.readouterr().out
+  assert all(file in note for file in OFFICIAL["fashion_mnist"].files)
 
 
-@pytest.mark.parametrize("name", ["cifar10", "svhn_cropped"])
-def test_files_that_are_something_else_leave_nothing(tmp_path, name):
-  folder = tmp_path / "downloads" / name
-  folder.mkdir(parents=True)
-  for file in OFFICIAL[name].files:
-    (folder / file).write_bytes(b"<html>not found</html>")
-  with refused(f"{name}: the files in {folder} are damaged"):
-    prepare(name, tmp_path, allow_modified=True)
+def test_files_that_are_something_else_leave_nothing(tmp_path):
+  for name in ("cifar10", "svhn_cropped"):
+    folder = tmp_path / "downloads" / name
+    folder.mkdir(parents=True)
+    for file in OFFICIAL[name].files:
+      (folder / file).write_bytes(b"<html>not found</html>")
+    with refused(f"{name}: the files in {folder} are damaged"):
+      prepare(name, tmp_path, allow_modified=True)
   assert [path.name for path in tmp_path.iterdir()] == ["downloads"]
 
 
-def test_what_is_not_prepared_names_the_command(tmp_path, monkeypatch):
-  command = "run `python -m splitjax.data prepare cifar10"
+def test_a_run_reads_the_folder_that_was_prepared(tmp_path, monkeypatch):
   with refused("data.name = 'cifar10': not prepared in") as error:
     load("cifar10", data_dir=tmp_path)
-  assert f"{command} --data_dir={tmp_path}`" in str(error.value)
-  monkeypatch.setenv("SPLITJAX_DATA", str(tmp_path))
-  with refused(f"data.name = 'cifar10': not prepared in {tmp_path}") as error:
-    load("cifar10")
-  assert f"{command}`" in str(error.value)
+  assert f"prepare cifar10 --data_dir={tmp_path}`" in str(error.value)
   of.prepared("cifar10", tmp_path)
+  monkeypatch.setenv("SPLITJAX_DATA", str(tmp_path))
   assert len(load("cifar10").train_label) == 100
 
 

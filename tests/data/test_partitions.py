@@ -67,12 +67,6 @@ def test_seeds_differ(name):
   assert not all(map(np.array_equal, parts, other))
 
 
-def test_shard_by_hand():
-  # Sorted stably, the rows are 1 3 5 | 0 2 4: two chunks of three rows.
-  parts = deal("shard", [1, 0, 1, 0, 1, 0], 2, k=1, num_shards=2)
-  assert sorted(p.tolist() for p in parts) == [[0, 2, 4], [1, 3, 5]]
-
-
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_shard_gives_at_most_k_classes_and_deals_at_random(k):
   parts = deal("shard", LABELS, 30, k=k, num_shards=100)
@@ -82,18 +76,6 @@ def test_shard_gives_at_most_k_classes_and_deals_at_random(k):
   assert max(classes) <= k and (k < 2 or (classes == k).sum() > 15)
   # In order, the shards would be those of the first 3 k classes.
   assert len(np.unique(LABELS[np.concatenate(parts)])) > 3 * k
-
-
-def test_natural_by_hand():
-  owners = np.array([7, 3, 7, 5, 3, 7])
-  parts = deal("natural", owners, 3)
-  assert [p.tolist() for p in parts] == [[1, 4], [3], [0, 2, 5]]
-  # Of all three, two at random, in order.
-  drawn = {
-    tuple(owners[p][0] for p in deal("natural", owners, 2, seed))
-    for seed in range(30)
-  }
-  assert drawn == {(3, 5), (3, 7), (5, 7)}
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 2.0])
@@ -221,7 +203,7 @@ def rounded(exact, seed, least=0):
   return round_fairly(np.array(exact), np.random.default_rng(seed), least)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_shares_are_rounded_by_hand(seed):
   # Thirds of 1, 1 and 1: every column has its turn. Then 0.5 and 0.5 of 1 when
   # column 2 is due nothing, and a whole number stays as it is.
