@@ -1,6 +1,5 @@
 """Epochs are permutations, masks are right, nothing is dropped."""
 
-import functools
 import itertools
 
 import jax
@@ -35,21 +34,16 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   return data.Samples(shard, plan)
 
 
-@functools.partial(jax.jit, static_argnames="plan")
-def drawn_epoch(shard, plan, key):
-  return data.Samples(shard, plan).epoch(key)
-
-
 def epoch(client):
   """One epoch of a client, as a round draws it: compiled."""
-  rows, real = drawn_epoch(client.shard, client.plan, KEY)
-  return np.asarray(rows), np.asarray(real)
+  return [np.asarray(x) for x in jax.jit(client.epoch)(KEY)]
 
 
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
-  plan, held = client.plan, len(client.shard.rows)
-  drawn = schedules.draw(key, views, (plan.epochs,), held, client.shard.size)
+  size = len(client.shard.rows)
+  epochs = (client.plan.epochs,)
+  drawn = schedules.draw(key, views, epochs, size, client.shard.size)
   rows, real = jax.jit(client.round_batches)(drawn.orders[0])
   return np.asarray(rows), np.asarray(real)
 

@@ -202,13 +202,9 @@ def test_what_no_network_takes_is_refused_with_a_remedy(more, remedy, tmp_path):
 
 def test_wrong_facts_are_refused(tmp_path):
   name = in_folder(tmp_path, {"train_client": Y % 2})
-  for facts in (
-    {"classes": ["a", "b"]},
-    {"classes": "abc"},
-    {"clases": 3},
-    [3],
-  ):
-    (tmp_path / "facts.json").write_text(json.dumps(facts))
+  facts = {"classes": ["a", "b"]}, {"classes": "abc"}, {"clases": 3}, [3]
+  for content in facts:
+    (tmp_path / "facts.json").write_text(json.dumps(content))
     with refused(f"data.name = '{name}'"):
       load(name)
 
@@ -234,25 +230,19 @@ def test_files_that_are_something_else(tmp_path):
 
 
 def test_a_class_that_nobody_trains_is_named(tmp_path):
-  rng, y = np.random.default_rng(0), np.array([0, 1, 2, 4])
-  names = np.array(["ant", "bee", "cow", "dog", "emu"])
-  more = {
-    "train_image": rng.integers(0, 256, (96, 8, 8, 1), np.uint8),
-    "train_label": names[y[np.arange(96) % 4]],
-    "test_image": rng.integers(0, 256, (20, 8, 8, 1), np.uint8),
-    "test_label": names[np.arange(20) % 5],
-  }
+  rng, y = np.random.default_rng(0), np.arange(96) % 4
+  names = np.array(["ant", "bee", "cow", "emu", "dog"])
+  image = rng.integers(0, 256, (96, 8, 8, 1), np.uint8)
+  more = {"train_image": image, "train_label": names[y]}
+  more |= {"test_image": 255 - image, "test_label": names[np.arange(96) % 5]}
   draft = tiny.tiny(own="splitgp")
   draft.num_clients = 4
   draft.data.name = saved(tmp_path, more)
   draft.data.train_samples = draft.data.test_samples = None
   draft.data.partition = splitjax.spec(PARTITIONS, "dominant_label")
   task = experiment.build(tiny.resolved(draft))
-  assert task.network.backbone.classes == 5
-  assert task.network.class_names == tuple(names)
+  assert task.network.class_names == tuple(sorted(names))
   assert "No client trains on class dog." in experiment.notes(task)
-  # Its test samples are of nobody's classes.
-  assert not task.test_sets.main[:, 3].any()
 
 
 def test_clients_of_the_data_and_their_own_test_samples(tmp_path):

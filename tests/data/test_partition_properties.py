@@ -5,8 +5,9 @@ import functools
 import numpy as np
 from fuzz import fuzzed
 from hypothesis import strategies as st
+from refusals import refused
 
-from splitjax.data import partitions
+from splitjax.data import client_split, partitions
 from splitjax.types import UserError
 
 budget = functools.partial(fuzzed, examples=(25, 200))
@@ -186,3 +187,32 @@ def test_pathological(labels, seed, shares, data):
       assert several == 0 or np.ptp(share) <= 1
     else:  # 0.4 to 0.6, each to within one sample
       assert several == 0 or (share.max() - 1) * 0.4 < (share.min() + 1) * 0.6
+
+
+@budget(
+  st.lists(st.integers(1, 60), min_size=1, max_size=12),
+  st.lists(st.integers(1, 50), min_size=1, max_size=5),
+  seeds,
+)
+def test_client_split(sizes, weights, seed):
+  ends = np.cumsum(sizes)
+  rows = np.random.default_rng(seed).permutation(ends[-1])
+  parts = [np.sort(part) for part in np.split(rows, ends[:-1])]
+  fractions = np.array(weights) / sum(weights)
+  if min(sizes) < len(weights):
+    with refused("num_clients"):
+      client_split(parts, seed, fractions)
+    return
+  pieces = client_split(parts, seed, fractions)
+  # A client's split does not depend on the others.
+  alone = client_split(parts[:1], seed, fractions)
+  assert [piece[0].tolist() for piece in pieces] == [
+    piece[0].tolist() for piece in alone
+  ]
+  for n, part in enumerate(parts):
+    of_client = [piece[n] for piece in pieces]
+    np.testing.assert_array_equal(np.sort(np.concatenate(of_client)), part)
+    for rows, share in zip(of_client, fractions, strict=True):
+      assert len(rows) > 0 and (np.diff(rows) > 0).all()
+      if min(fractions) * len(part) >= 1:
+        assert abs(len(rows) - share * len(part)) <= 1 + 1e-6

@@ -67,15 +67,14 @@ def test_seeds_differ(name):
   assert not all(map(np.array_equal, parts, other))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_shard_gives_at_most_k_classes_and_deals_at_random(k):
-  parts = deal("shard", LABELS, 30, k=k, num_shards=100)
-  classes = (table(LABELS, parts) > 0).sum(axis=0)
-  assert {len(rows) for rows in parts} == {k * 20}  # a shard: 2000 / 100
-  # In order, clients of two shards would hold one class.
-  assert max(classes) <= k and (k < 2 or (classes == k).sum() > 15)
-  # In order, the shards would be those of the first 3 k classes.
-  assert len(np.unique(LABELS[np.concatenate(parts)])) > 3 * k
+def test_shard_gives_at_most_k_classes_and_deals_at_random():
+  for k in (1, 2, 3):
+    parts = deal("shard", LABELS, 30, k=k, num_shards=100)
+    classes = (table(LABELS, parts) > 0).sum(axis=0)
+    # In order, clients of two shards would hold one class.
+    assert max(classes) <= k and (k < 2 or (classes == k).sum() > 15)
+    # In order, the shards would be those of the first 3 k classes.
+    assert len(np.unique(LABELS[np.concatenate(parts)])) > 3 * k
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 2.0])
@@ -99,21 +98,6 @@ def test_a_client_with_the_mean_gets_no_further_class():
   assert not counts[before > 3000 / 20 + 1].any()
 
 
-def test_custom_shard_by_hand():
-  # L = 4, n = 2: group g has labels g and g + 1. p = 80: of a label's 20
-  # samples 8 go to each of its two groups, 2 to each of the others. Groups 0
-  # and 1 have two clients each (0, 4 and 1, 5), groups 2 and 3 one.
-  labels = np.random.default_rng(0).permutation(np.arange(80) % 4)
-  held = table(labels, deal("custom_shard", labels, 6, p=80.0, n_dominant=2))
-  #               group 0  1  2  3  0  1
-  assert held.tolist() == [
-    [4, 1, 2, 8, 4, 1],
-    [4, 4, 2, 2, 4, 4],
-    [1, 4, 8, 2, 1, 4],
-    [1, 1, 8, 8, 1, 1],
-  ]
-
-
 def test_the_odd_sample_is_not_always_the_same_clients():
   # All 10 of a label to its 3 clients: one of them has 4.
   labels = np.repeat([0, 1], 10)
@@ -135,12 +119,6 @@ def test_samples_within_a_class_are_random():
 
 
 def test_pathological_by_hand():
-  # Two classes of 7 for three clients with both: 2, 2 and 3 of each class, and
-  # nobody has the 3 twice: 4, 5 and 5 in all.
-  labels = np.arange(14) % 2
-  held = table(labels, deal("pathological", labels, 3, k=2))
-  assert [sorted(row) for row in held.tolist()] == [[2, 2, 3], [2, 2, 3]]
-  assert sorted(held.sum(axis=0)) == [4, 5, 5]
   # One client with one of three classes; the others stay where they are.
   labels = np.array([2, 0, 1, 0, 2, 0])
   drawn = (deal("pathological", labels, 1, seed, k=1) for seed in range(30))
@@ -160,13 +138,10 @@ def test_uniform_shares_are_those_of_the_distribution():
 
 def test_pairs_of_classes_are_random():
   # All 45 pairs of 10 classes occur among 1,000 clients; dealt in order, there
-  # would be 5 or 10. Dealt from a pack, five successive clients would always
-  # hold all ten classes, which by chance happens hardly ever.
+  # would be 5 or 10.
   labels = np.arange(10000) % 10
   parts = deal("pathological", labels, 1000, k=2)
   assert len({tuple(np.unique(labels[p])) for p in parts}) == 45
-  fives = [np.concatenate(parts[i : i + 5]) for i in range(0, 1000, 5)]
-  assert sum(len(np.unique(labels[rows])) == 10 for rows in fives) < 40
 
 
 @pytest.mark.parametrize(
@@ -203,17 +178,17 @@ def rounded(exact, seed, least=0):
   return round_fairly(np.array(exact), np.random.default_rng(seed), least)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_shares_are_rounded_by_hand(seed):
-  # Thirds of 1, 1 and 1: every column has its turn. Then 0.5 and 0.5 of 1 when
-  # column 2 is due nothing, and a whole number stays as it is.
-  whole = rounded(np.full((3, 3), 1 / 3), seed)
-  assert (whole.sum(axis=0) == 1).all() and (whole.sum(axis=1) == 1).all()
-  whole = rounded([[0.5, 0.5, 0], [2, 1, 3]], seed)
-  assert whole[0].tolist() in ([1, 0, 0], [0, 1, 0])
-  assert whole[1].tolist() == [2, 1, 3]
-  # 0.7, 0.7 and 1.6, one at least: the small ones are rounded up first.
-  assert rounded([[0.7, 0.7, 1.6]], seed, 1).tolist() == [[1, 1, 1]]
+def test_shares_are_rounded_by_hand():
+  for seed in range(5):
+    # Thirds of 1, 1 and 1: every column has its turn. Then 0.5 and 0.5 of 1
+    # when column 2 is due nothing, and a whole number stays as it is.
+    whole = rounded(np.full((3, 3), 1 / 3), seed)
+    assert (whole.sum(axis=0) == 1).all() and (whole.sum(axis=1) == 1).all()
+    whole = rounded([[0.5, 0.5, 0], [2, 1, 3]], seed)
+    assert whole[0].tolist() in ([1, 0, 0], [0, 1, 0])
+    assert whole[1].tolist() == [2, 1, 3]
+    # 0.7, 0.7 and 1.6, one at least: the small ones are rounded up first.
+    assert rounded([[0.7, 0.7, 1.6]], seed, 1).tolist() == [[1, 1, 1]]
 
 
 def test_rounding_does_not_see_noise():
@@ -267,3 +242,35 @@ def test_parts_with_higher_classes_go_to_deeper_clients():
   # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
   order = experiment.by_depth(parts, labels, depth)
   assert order.tolist() == [1, 0, 3, 2]
+
+
+@pytest.mark.parametrize(
+  "fractions, sizes",
+  [
+    # 7: cut after 5.25 -> 5; 30: after 22.5 -> 22 (even); 3: after 2.25 -> 2.
+    ((0.75, 0.25), [[75, 5, 22, 2], [25, 2, 8, 1]]),
+    # 7: cuts after 4.2 -> 4 and 5.6 -> 6; 30: 18 and 24; 3: after 1.8 -> 2 and
+    # 2.4 -> 2, which leaves the middle piece nothing: the first cut moves to 1.
+    ((0.6, 0.2, 0.2), [[60, 4, 18, 1], [20, 2, 6, 1], [20, 1, 6, 1]]),
+    # Every piece has a sample.
+    ((0.01, 0.98, 0.01), [[1, 1, 1, 1], [98, 5, 28, 1], [1, 1, 1, 1]]),
+  ],
+)
+def test_splits_of_clients_by_hand(fractions, sizes):
+  parts = np.split(np.arange(140) * 3, [100, 107, 137])  # 100, 7, 30 and 3
+  pieces = client_split(parts, 0, fractions)
+  assert [[*map(len, piece)] for piece in pieces] == sizes
+
+
+def test_splits_are_random():
+  # A piece is no run of the rows, every row is in the test piece at times, and
+  # clients draw apart.
+  parts = [np.arange(40)] * 3
+  tests = [client_split(parts, seed, (0.75, 0.25))[1] for seed in range(60)]
+  assert len(np.unique(np.concatenate([rows[0] for rows in tests]))) == 40
+  assert np.ptp(tests[0][0]) > 20
+  assert len({tuple(rows) for rows in tests[0]}) == 3
+  # No split is that of id_ood_sets, which spawns from the bare seed.
+  stream = np.random.SeedSequence(0).spawn(1)[0]
+  order = np.random.default_rng(stream).permutation(40)
+  assert {*order[30:]} != {*tests[0][0]}
