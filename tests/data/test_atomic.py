@@ -40,22 +40,13 @@ def test_a_folder_is_written_once(tmp_path):
   assert (read.classes, read.note) == (3, "a note")
 
 
-@pytest.mark.parametrize(
-  ("error", "raised"),
-  [
-    (OSError("No space left"), UserError),
-    (KeyboardInterrupt, KeyboardInterrupt),
-    (ValueError("wrong"), ValueError),
-  ],
-)
-def test_a_failure_half_way_leaves_nothing(
-  tmp_path, error, raised, monkeypatch
-):
+@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
+def test_a_failure_half_way_leaves_nothing(tmp_path, error, monkeypatch):
   def fail(*_, **__):
     raise error
 
   monkeypatch.setattr(np, "save", fail)
-  with pytest.raises(raised):
+  with pytest.raises((UserError, KeyboardInterrupt)):
     store.write(tmp_path / "mine", lambda: DATA)
   assert not any(tmp_path.iterdir())
 

@@ -101,21 +101,11 @@ def test_every_permutation_is_as_likely():
 
 def test_padding_does_not_change_what_a_client_draws():
   mine = list(range(10, 21))
-  drawn = order(*epoch(samples(mine, steps=3, batch=4)))
-  for steps, batch, pad in ((9, 4, 20), (1, 64, 53)):
-    other = samples(mine, steps=steps, batch=batch, pad=pad)
-    assert order(*epoch(other)) == drawn
-
-
-def test_a_batch_is_gathered_and_standardised():
-  rows = jnp.array([3, 49, 0])
-  real = jnp.array([True, True, False])
-  batch = samples([3, 49], steps=1, batch=3).batch(rows, real)
-  exact = (PIXELS[[3, 49, 0]].astype(float) - [1, 2]) / [3, 4]
-  np.testing.assert_allclose(batch.image, exact, rtol=1e-6)
-  assert batch.image.dtype == jnp.float32
-  assert batch.label.tolist() == LABEL[[3, 49, 0]].tolist()
-  assert batch.real is real
+  drawn = [
+    order(*epoch(samples(mine, steps=steps, batch=batch, pad=pad)))
+    for steps, batch, pad in ((3, 4, 0), (9, 4, 20), (1, 64, 53))
+  ]
+  assert drawn[0] == drawn[1] == drawn[2]
 
 
 def test_token_ids_and_numbers_as_they_are():
@@ -127,32 +117,34 @@ def test_token_ids_and_numbers_as_they_are():
   np.testing.assert_array_equal(out, x)
 
 
-def test_every_image_is_augmented_before_it_is_standardised():
-  rows, real = jnp.array([3, 49, 0]), jnp.ones(3, bool)
+def test_a_batch_is_gathered_augmented_and_standardised():
+  rows, real = jnp.array([3, 49, 0]), jnp.array([True, True, False])
   client = samples([3, 49], steps=1, batch=3)
-  plain = client.batch(rows, real, KEY)
-  client = client._replace(plan=client.plan._replace(augment=("crop_flip",)))
-  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
-  batch = client.batch(rows, real, KEY)
-  pixels = np.rint(np.asarray(batch.image) * [3, 4] + [1, 2])
-  drawn = AUGMENTATIONS["crop_flip"](jnp.asarray(PIXELS[[3, 49, 0]]), KEY)
-  np.testing.assert_array_equal(pixels, drawn)
-  assert batch.label.tolist() == plain.label.tolist()
+  pixels = PIXELS[[3, 49, 0]]
+  cropped = AUGMENTATIONS["crop_flip"](jnp.asarray(pixels), KEY)
+  augmented = client._replace(plan=client.plan._replace(augment=("crop_flip",)))
+  for batch, raw in (
+    (client.batch(rows, real), pixels),
+    (client.batch(rows, real, KEY), pixels),
+    (augmented.batch(rows, real), pixels),  # not in an evaluation
+    (augmented.batch(rows, real, KEY), cropped),
+  ):
+    exact = (np.asarray(raw, float) - [1, 2]) / [3, 4]
+    np.testing.assert_allclose(batch.image, exact, rtol=1e-6)
+    assert batch.image.dtype == jnp.float32 and batch.real is real
+    assert batch.label.tolist() == LABEL[[3, 49, 0]].tolist()
 
 
-@pytest.mark.parametrize(
-  ("sizes", "batch", "want"),
-  [
+def test_plan_of_a_cohort():
+  for sizes, batch, want in (
     ([13, 5, 9], 4, (4, 4, False)),  # 4, 2 and 3 steps
     ([12, 9, 10], 4, (4, 3, True)),
     ([3, 11], 64, (11, 1, True)),  # shrinks to the largest client
-  ],
-)
-def test_plan_of_a_cohort(sizes, batch, want):
-  plan = data.BatchPlan(batch, 5, (0.5,), (2.0,), ("crop",), 7)
-  made = plan.for_clients(sizes)
-  assert (made.batch, made.steps, made.equal) == want
-  assert made[1:6] == plan[1:6]
+  ):
+    plan = data.BatchPlan(batch, 5, (0.5,), (2.0,), ("crop",), 7)
+    made = plan.for_clients(sizes)
+    assert (made.batch, made.steps, made.equal) == want
+    assert made[1:6] == plan[1:6]
 
 
 def test_shards_pad_and_count():

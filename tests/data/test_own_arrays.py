@@ -151,12 +151,10 @@ REFUSED = [
   ({"train_image": RAGGED}, "pad series to one length"),
   ({"train_image": np.array([[1, None]] * 12)}, "fill what is None"),
   ({"train_image": WORDS}, "give words as token ids"),
-  ({"train_image": X > 0}, "give images as uint8"),
   ({"train_image": X[:, 0, 0, 0]}, "tables as [Z, F]"),
   ({"train_image": X[:0], "train_label": Y[:0]}, "no training samples"),
   ({"train_image": X.transpose(0, 3, 1, 2)[..., :5]}, "(0, 2, 3, 1)"),
   ({"test_image": NUMBERS[:5]}, "make them alike"),
-  ({"test_image": X[:5, :, :5]}, "make them alike"),
   ({"test_image": X[:4]}, "[5]: give each of 4"),
   ({"test_image": None}, "test_image is missing"),
   ({"train_image": None}, "write train_image, train_label"),
@@ -166,7 +164,6 @@ REFUSED = [
   (table([0, 1e-40]), f"{ONE} ranges from 0 to 1e-40: subtract"),
   (table([1.7e9, 1.7e9 + 50]), "subtract an offset"),
   # Token ids, and facts.
-  ({"train_image": IDS / 2, "vocabulary": 20}, "or token ids, integers"),
   ({"train_image": IDS, "vocabulary": 19}, "token ids 0 to 19"),
   ({"train_image": IDS - 1, "vocabulary": 20}, "token ids -1 to 18"),
   ({"vocabulary": 20.0}, "integer of 2 or more"),
@@ -174,7 +171,6 @@ REFUSED = [
   ({"classes": 10**9}, "give their number, 2 to 100000"),
   # Labels.
   ({"train_label": Y.astype(object)}, "np.array(names, str)"),
-  ({"train_label": Y - 1}, "numbers -1 to 2"),
   ({"train_label": Y + 0.5}, "there is no regression"),
   ({"train_label": np.eye(3)[Y]}, "of one-hot rows give the argmax"),
   ({"train_label": Y[:, None]}, "samples an integer"),
@@ -210,22 +206,22 @@ def test_wrong_facts_are_refused(tmp_path):
 
 
 def test_files_that_are_something_else(tmp_path):
-  name, path = saved(tmp_path), tmp_path / "mine.npz"
-  raw, other = path.read_bytes(), tmp_path / "one.npy"
-  np.save(other, np.zeros(3))
-  evil = pickle.dumps(np.array([{}], object))
-  for held in (b"", raw[:-30], other.read_bytes(), evil):
-    path.write_bytes(held)
+  path = tmp_path / "mine.npz"
+  name = saved(tmp_path)
+  raw = path.read_bytes()
+  for content in (b"", raw[:-30], pickle.dumps(np.array([{}], object))):
+    path.write_bytes(content)
     with refused(f"data.name = '{name}'"):
       load(name)
   for wrong in (tmp_path / "absent.npz", tmp_path / "a\nb"):
     with refused("data.name"):
       load(f"npz:{wrong}")
   name = in_folder(tmp_path)
-  held = (tmp_path / "train_image.npy").read_bytes()
-  for damaged in (held[:-1], held[:60], b""):
-    (tmp_path / "train_image.npy").write_bytes(damaged)
-    with refused(f"data.name = '{name}': {tmp_path}/train_image.npy cannot"):
+  path = tmp_path / "train_image.npy"
+  raw = path.read_bytes()
+  for damaged in (raw[:-1], raw[:60], b""):
+    path.write_bytes(damaged)
+    with refused(f"data.name = '{name}': {path} cannot"):
       load(name)
 
 

@@ -7,13 +7,7 @@ import pytest
 from PIL import Image
 from refusals import refused
 
-from splitjax.data import (
-  SOURCES,
-  Dataset,
-  load,
-  reader,
-  scale,
-)
+from splitjax.data import SOURCES, Dataset, load, reader, scale
 
 
 def bag(data):
@@ -63,7 +57,12 @@ def test_part_is_stratified_fixed_and_nested():
   assert bag(part) <= bag(larger)
 
 
-def test_part_refuses():
+def test_part_keeps_a_rare_class_or_refuses(monkeypatch):
+  # 1 of class 0 and 99 of class 1: in proportion, class 0 would get none.
+  x, y = np.arange(200.0).reshape(100, 2), np.array([0] + [1] * 99)
+  rare = Dataset("mine", 2, x, y, x[:0], y[:0])
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: rare)
+  assert 0 in load("mine", train_samples=3).train_label
   for split, samples in (("train", 9), ("test", 361)):
     with refused(f"data.{split}_samples"):
       load("digits", **{f"{split}_samples": samples})
@@ -151,47 +150,21 @@ def test_a_source_of_one_s_own_is_checked(monkeypatch):
       load("mine")
 
 
-def test_part_keeps_a_rare_class(monkeypatch):
-  # 1 of class 0 and 99 of class 1: in proportion, class 0 would get none.
-  rare = TABLE._replace(
-    train_image=np.arange(200, dtype=np.float32).reshape(100, 2),
-    train_label=np.array([0] + [1] * 99),
-    train_client=None,
-    client_names=(),
-  )
-  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: rare)
-  kept = load("mine", train_samples=3).train_label
-  assert len(kept) == 3 and 0 in kept
-
-
-OFFSET = np.arange(120.0).reshape(20, 2, 3) ** 2 + 1e6
-
-
-@pytest.mark.parametrize(
-  ("image", "axes"),
-  [
-    (np.arange(24, dtype=np.uint8).reshape(3, 2, 2, 2), (0, 1, 2)),
-    (OFFSET, (0, 1)),
-    (OFFSET.astype(np.int32), (0, 1)),
-  ],
-)
-def test_scale_is_mean_and_deviation(image, axes):
-  mean, std = scale(image)
-  np.testing.assert_allclose(mean, image.mean(axes), rtol=1e-12)
-  np.testing.assert_allclose(std, image.std(axes), rtol=1e-9)
-  rows = np.array([0, 2])
-  assert scale(image, rows) == scale(image[rows])
-
-
-def test_scale_pools_blocks():
-  # Five million numbers are more than a block.
-  image = np.random.default_rng(0).integers(0, 256, (2500, 2000), np.uint8)
-  mean, std = scale(image)
-  np.testing.assert_allclose(mean, image.mean(0), rtol=1e-12)
-  np.testing.assert_allclose(std, image.std(0), rtol=1e-12)
-
-
-def test_scale_of_what_is_constant_or_not_scaled():
-  image = np.stack([np.full(9, 0.1), np.arange(9.0)], 1)
-  assert scale(image)[1][0] == 1.0
-  assert scale(image, vocabulary=3) == ((), ())
+def test_scale_is_mean_and_deviation():
+  offset = np.arange(120.0).reshape(20, 2, 3) ** 2 + 1e6
+  noise = np.random.default_rng(0).integers(0, 256, (2500, 2000), np.uint8)
+  for image in (
+    np.arange(24, dtype=np.uint8).reshape(3, 2, 2, 2),
+    offset,
+    offset.astype(np.int32),
+    noise,  # more than a block
+  ):
+    mean, std = scale(image)
+    axes = tuple(range(image.ndim - 1))
+    np.testing.assert_allclose(mean, image.mean(axes), rtol=1e-12)
+    np.testing.assert_allclose(std, image.std(axes), rtol=1e-9)
+    rows = np.array([0, 2])
+    assert scale(image, rows) == scale(image[rows])
+  constant = np.stack([np.full(9, 0.1), np.arange(9.0)], 1)
+  assert scale(constant)[1][0] == 1.0
+  assert scale(constant, vocabulary=3) == ((), ())

@@ -85,3 +85,12 @@ def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
     x for x in results.runs[0].notes if x.startswith("Cost is not modelled")
   ]
   assert not values(results, "modelled_seconds")
+
+
+def test_parts_with_higher_classes_go_to_deeper_clients():
+  labels = np.array([0, 1, 2, 3, 4, 5])
+  parts = [np.array([5]), np.array([0, 1]), np.array([0, 3]), np.array([2])]
+  depth = np.array([1, 4, 1, 2])
+  # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
+  order = experiment.by_depth(parts, labels, depth)
+  assert order.tolist() == [1, 0, 3, 2]
