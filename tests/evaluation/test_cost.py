@@ -65,11 +65,8 @@ def test_steps_without_the_server():
   assert got.busy == pytest.approx([3.25 / 2 + 0.3 + 5, 2 + 20, 0])
   assert got.joules == pytest.approx(RATES.watts * np.array([3.25 / 2, 2, 0]))
   assert got.server_joules == pytest.approx(100 * 0.75)
-
-
-def test_nobody_takes_part():
-  got = cost()
-  assert got.seconds == got.server_joules == got.busy.sum() == 0
+  # Nobody takes part.
+  assert cost().seconds == cost().server_joules == cost().busy.sum() == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import splitjax
 from splitjax import SHIFTS, evaluation, experiment
 
 
-def test_gap_and_backward_transfer_by_hand():
+def test_measures_by_hand():
   # Two classes over three rounds.
   shares = np.array([[0.2, 0.8], [0.6, 0.6], [0.5, 0.9]])
   # The mean distance below the best class, which has none itself.
@@ -22,9 +22,7 @@ def test_gap_and_backward_transfer_by_hand():
   # A class without a sample is left out.
   shares[:, 0] = np.nan
   assert evaluation.performance_gap(shares) == pytest.approx([0, 0, 0])
-
-
-def test_medians_are_of_the_last_five_rounds():
+  # Medians of the last five rounds.
   accuracy = np.array([0.0, 0.1, 0.5, 0.3, 0.2, 0.4])
   found = evaluation.late_numbers(accuracy, accuracy[:, None])
   # Of 0.1, 0.5, 0.3, 0.2, 0.4; distances -0.1, -0.4, 0.2, 0.3, 0.1.

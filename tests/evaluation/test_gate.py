@@ -45,31 +45,30 @@ def random_world(clients=4, count=60):
   return Answered(exits, rng.integers(0, 3, count), samples)
 
 
+DIVERGED = ONE.exits._replace(entropy=np.full((1, 3), np.nan, np.float32))
+
+
 @pytest.mark.parametrize(
-  ("threshold", "accuracy", "offloaded"),
+  ("answered", "threshold", "accuracy", "offloaded"),
   [
-    (0.0, 1 / 3, 1),  # all go up, only sample 1 is right
-    (0.3, 2 / 3, 2 / 3),  # sample 0 stays and is right, 1 goes up and is right
-    (0.5, 2 / 3, 2 / 3),  # the gate is strict: E < e_n stays
-    (math.inf, 2 / 3, 0),  # all stay, 0 and 2 are right
-    (math.nan, 1 / 3, 1),
+    (ONE, 0.0, 1 / 3, 1),  # all go up, only sample 1 is right
+    (ONE, 0.3, 2 / 3, 2 / 3),  # sample 0 stays and is right, 1 goes up, too
+    (ONE, 0.5, 2 / 3, 2 / 3),  # the gate is strict: E < e_n stays
+    (ONE, math.inf, 2 / 3, 0),  # all stay, 0 and 2 are right
+    (ONE, math.nan, 1 / 3, 1),
+    (ONE._replace(exits=DIVERGED), math.inf, 1 / 3, 1),
+    # A side that answers alone answers whatever the threshold is.
+    (ONE._replace(sides=("server",)), math.inf, 1 / 3, 1),
+    (ONE._replace(sides=("client",)), 0.0, 2 / 3, 0),
+    # Sample 1 drawn twice, sample 0 once: the server has 2 of 3 right.
+    (ONE._replace(samples=np.array([[[1, 2, 0]]])), 0.0, 2 / 3, 1),
   ],
 )
-def test_thresholds_by_hand(threshold, accuracy, offloaded):
-  got = evaluation.score(ONE, threshold)
+def test_thresholds_by_hand(answered, threshold, accuracy, offloaded):
+  got = evaluation.score(answered, threshold)
   assert got.accuracy[0, 0] == pytest.approx(accuracy)
   assert got.offloaded[0, 0] == pytest.approx(offloaded)
   assert got.size.tolist() == [[3]]
-
-
-def test_what_answers_whatever_the_threshold_is():
-  for side, accuracy, offloaded in (("server", 1 / 3, 1), ("client", 2 / 3, 0)):
-    got = evaluation.sweep(ONE._replace(sides=(side,)), [0.0, math.inf])
-    np.testing.assert_allclose(got.accuracy, accuracy)
-    np.testing.assert_allclose(got.offloaded, offloaded)
-  diverged = ONE.exits._replace(entropy=np.full((1, 3), np.nan, np.float32))
-  got = evaluation.score(ONE._replace(exits=diverged), math.inf)
-  assert got.offloaded[0, 0] == 1
 
 
 @pytest.mark.parametrize("classes", [2, 1000])
@@ -113,20 +112,11 @@ def test_sweep_equals_a_double_loop():
       assert got.offloaded[e, r, n] == pytest.approx(sent / len(rows))
 
 
-def test_repeated_samples_count_repeatedly():
-  # sample 1 drawn twice, sample 0 once: the server has 2 of 3 right
-  drawn = ONE._replace(samples=np.array([[[1, 2, 0]]]))
-  assert evaluation.score(drawn, 0.0).accuracy[0, 0] == pytest.approx(2 / 3)
-
-
-def test_oracle_takes_the_larger_of_equal_thresholds():
-  # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
+def test_oracle_chooses_per_client_and_rho():
+  # Accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9: the larger, which offloads less.
   best = evaluation.best(evaluation.sweep(ONE, [0.9, 0.0, 0.3]))
   assert best.threshold[0, 0] == 0.9 and best.offloaded[0, 0] == 0
   assert best.accuracy[0, 0] == pytest.approx(2 / 3)
-
-
-def test_oracle_chooses_per_client_and_rho():
   answered = random_world()
   got = evaluation.sweep(answered, (0.3, 0.9, 1.7))
   best = evaluation.best(got)
@@ -244,9 +234,6 @@ def test_proxies_have_all_patches_in_another_order():
     np.testing.assert_array_equal(proxy[8], shown[0, 8])
   assert (shown[2] != shown[3]).any()
 
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
-def test_pictures_of_any_size_have_proxies(shape):
-  image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
-  proxy = jax.jit(evaluation.patches)(image, jax.random.key(0))
-  assert proxy.shape == shape and proxy.dtype == jnp.uint8
+  # Pictures smaller than the patches have proxies, too.
+  small = evaluation.patches(image[0, :3, :1], jax.random.key(0))
+  assert small.shape == (3, 1, 3) and small.dtype == jnp.uint8

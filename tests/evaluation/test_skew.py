@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import tiny
-from refusals import refused
 from selected import selected, values
 
 import splitjax
@@ -137,15 +136,6 @@ def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
     assert len(list(folder.rglob("*.npz"))) == some
     if some:
       assert kept(folder, "splitgp")["embedding"].shape == (6, 12, 6)
-
-
-def test_a_damaged_file_is_one_line(tmp_path):
-  path = experiment.folder(tmp_path, "a") / "embeddings.npz"
-  path.parent.mkdir(parents=True)
-  path.write_bytes(b"PK\x03\x04 half a file")
-  with refused(str(path)):
-    settings = tiny.resolved(a="splitgp").to_dict()
-    experiment.pictures(tmp_path, settings, tmp_path)
 
 
 def make_sets(rows, label):
