@@ -126,7 +126,8 @@ def whole_round(subject: Subject) -> RoundWork:
   method = subject.method
   served = method.needs_server
   cuts = method.cuts(subject.fleet)
-  table = np.zeros((6, subject.fleet.num_clients))
+  clients = subject.fleet.num_clients
+  work = {name: np.zeros(clients) for name in RoundWork._fields[:6]}
   for cohort, plan in zip(subject.fleet.cohorts, subject.plans, strict=True):
     ids = list(cohort.ids)
     size = subject.sizes[ids]
@@ -135,32 +136,20 @@ def whole_round(subject: Subject) -> RoundWork:
     at_client, at_server = np.array(flops).T
     for stage in method.stages():
       passes = stage.passes
-      local = not stage.once
       steps, samples = plan.of_round(size, stage.epochs)
       if stage.once:
-        steps = 0 * steps
-        samples = size
-      table[:, ids] += (
-        local * samples * passes.client * at_client,
-        samples * passes.server * at_server * served,
-        steps,
-        steps * passes.trips * served,
-        local * samples * passes.alone * at_client,
-        stage.once * samples * passes.client * at_client,
-      )
+        work["once"][ids] += size * passes.client * at_client
+        work["server"][ids] += size * passes.server * at_server * served
+      else:
+        work["client"][ids] += samples * passes.client * at_client
+        work["server"][ids] += samples * passes.server * at_server * served
+        work["alone"][ids] += samples * passes.alone * at_client
+        work["steps"][ids] += steps
+        work["trips"][ids] += steps * passes.trips * served
   hardware = subject.fleet.hardware
   assert hardware is not None  # of every run
-  client, server, steps, trips, alone, once = table
-  return RoundWork(
-    client=client,
-    server=server,
-    steps=steps,
-    trips=trips,
-    alone=alone,
-    once=once,
-    hardware=hardware,
-    relay=method.topology == "relay",
-  )
+  relay = method.topology == "relay"
+  return RoundWork(**work, hardware=hardware, relay=relay)
 
 
 def on_end(end: End) -> Finding:

@@ -1,22 +1,17 @@
 """The entropy gate: the client's exit or the server answers a test sample.
 
-Arithmetic on the outputs of both exits, on the host: no network runs again.
+Arithmetic on the outputs of both exits, on the host: no network runs again
+(SplitGP, Han et al., INFOCOM 2023, eq. 11; HARMONY, Youn et al., 2026, Sec. 4).
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n; otherwise it is offloaded. As
-0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above log C offloads
-none. If a network diverged and the entropy is NaN, the sample is always
-offloaded.
+0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above log C none.
 
 `best` of a sweep over test samples is the oracle of both papers. `estimate`
-needs no test labels, which HARMONY leaves to future work: a client uses
+needs no test labels, which HARMONY (Sec. 6) leaves open: a client uses
 held-out images of its own, and the same images with their patches in random
 order. Of these proxies of out-of-distribution samples no class is the right
 answer: its exit should be unsure and offload them.
-
-References:
-  SplitGP (Han et al., INFOCOM 2023), Sec. III, eq. 11.
-  HARMONY (Youn et al., 2026), Sec. 4 and 6.
 """
 
 import functools

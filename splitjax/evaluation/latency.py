@@ -1,12 +1,8 @@
-"""Inference latency and split depths: HARMONY eq. 12, SplitGP eq. 28-33.
+"""Inference latency and split depths.
 
-This is the papers' model, not a measured time: parameters over computing power
-plus channels over bandwidth, in the units of the papers' tables.
-
-References:
-  SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
-  HARMONY (Youn et al., 2026), Sec. 5, eq. 12.
-  Hydra (Tirana et al., AAAI 2026), Section 4 and appendix D.2.
+This is the model of SplitGP (Han et al., INFOCOM 2023, eq. 28-33) and HARMONY
+(Youn et al., 2026, eq. 12), not a measured time: parameters over computing
+power plus channels over bandwidth, in the units of the papers' tables.
 """
 
 import math
@@ -60,14 +56,9 @@ def needs(
 ) -> Needs:
   """Counts what inference of a client's test set takes.
 
-  |h| counts only if the client can answer. If only one side can, the share of
-  samples that are offloaded, beta or Pr(Tx), is 0 or 1.
-
-  Args:
-    sizes: [N] each.
-    samples: [..., N] int, test samples |D|.
-    offloaded: [..., N] float in [0, 1]; NaN if there is no sample.
-    sides: which exits can answer, as in `Method.answers`.
+  Of |D| = `samples` [..., N] int the share beta = Pr(Tx) = `offloaded` [..., N]
+  goes to the server; if only one of the `sides` (`Method.answers`) can answer,
+  none or all. |h| counts only if the client can.
   """
   share = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if len(sides) == 1:
@@ -242,8 +233,7 @@ def split_depths(
       behind: the name of the client's last block.
       phi, h, theta, channels: the `Sizes`.
       features: how many numbers one sample has at the cut.
-      bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
-        D.2).
+      bottleneck: whether no shallower cut sends fewer (Hydra, appendix D.2).
       cut, at_client, at_server: latency of one sample (eq. 30, 28 and 29).
       largest_prefix, largest_power, largest_bandwidth: the `Propositions`.
       within_limit, beats_client, beats_server: whether they are met.

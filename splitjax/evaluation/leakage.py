@@ -40,8 +40,8 @@ class Messages(NamedTuple):
   #: name -> the message [n, ...] as its receiver got it; the first if a step
   #: sends several of one name (in HARMONY the late view's)
   sent: dict[str, Array]
-  #: [V, n] int, which of the recorded samples, from 0, are in the V batches
-  #: of each step; messages are about the samples of the first batch
+  #: [V, n] int, the recorded samples, from 0, in the V batches of each step;
+  #: messages are about those of the first batch
   sample: np.ndarray
   size: int  #: the number of recorded samples
   #: embeddings [B, D] -> logits [B, C], the server's head, if it has one

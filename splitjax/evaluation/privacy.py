@@ -106,7 +106,7 @@ def on_end(end: End) -> Finding:
   numbers = list[Number]()
   notes = list[str]()
   for part, names in parts.items():
-    by_client = list(zip(*(sent[name] for name in names), strict=True))
+    by_client = zip(*(sent[name] for name in names), strict=True)
     values = [epsilon(client, options.delta) for client in by_client]
     median = statistics.median(values)
     for label in end.subject.labels:
@@ -127,9 +127,8 @@ def on_end(end: End) -> Finding:
 def releases(end: End) -> dict[str, list[Release]]:
   """Maps the name of each message with noise to a Release for every client.
 
-  If one step sends the message k times, a pass over the data sends each sample
-  k times. If the server was unavailable for only some of a client's steps in a
-  round, the client is taken to have made all passes of the round.
+  If the server was unavailable for only some of a client's steps in a round,
+  the client is taken to have made all passes of the round.
   """
   subject = end.subject
   config = subject.config

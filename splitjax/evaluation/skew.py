@@ -2,18 +2,13 @@
 
 An embedding z_S is the input of the server's last dense layer for an input that
 passed a client's prefix. Prefixes of other depths or training data map the same
-input to other embeddings (HARMONY's Figure 5). All clients embed the same test
-samples, by personalised prefixes if the last result row has any. Two numbers
-measure the skew: `silhouette` and `distance_ratio`.
+input to other embeddings (HARMONY, Youn et al., 2026, Figure 5). All clients
+embed the same test samples, by personalised prefixes if the last result row has
+any. Two numbers measure the skew: `silhouette` and `distance_ratio`.
 
 Each embedding is first scaled to length 1: up to its bias, the last dense layer
 decides by direction, as does HARMONY's l_CSA (csa_normalize), and networks of
 different depths may give embeddings of different length and yet be right.
-
-References:
-  HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
-  Rousseeuw, "Silhouettes", J. Comput. Appl. Math. 20, 1987.
-  van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008.
 """
 
 from typing import Any
@@ -48,7 +43,7 @@ def subsample(embeddings: np.ndarray) -> np.ndarray:
 
 
 def silhouette(embeddings: np.ndarray, classes: np.ndarray) -> float | None:
-  """Mean silhouette by class (Rousseeuw): how well the classes are separated.
+  """Mean silhouette by class (Rousseeuw, 1987): how well classes are apart.
 
   The mean of (b - a) / max(a, b), in -1..1; a is the mean distance of an
   embedding to the others of its class, b the smallest mean distance to another
@@ -92,7 +87,7 @@ def distance_ratio(
 
 
 def coordinates(embeddings: np.ndarray) -> np.ndarray:
-  """Maps finite embeddings [K, D] to the plane by t-SNE with a fixed seed.
+  """Maps finite embeddings [K, D] to the plane by t-SNE (JMLR 9, 2008).
 
   Returns [K, 2] float32, without unit; [0, 2] for fewer than four embeddings,
   or if all are equal.
@@ -104,8 +99,7 @@ def coordinates(embeddings: np.ndarray) -> np.ndarray:
   if len(z) < 4 or np.allclose(z, z[:1]):
     return np.zeros((0, 2), np.float32)
   tsne = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), random_state=0)
-  # One thread: several synchronise in each of 1000 short steps, which was eight
-  # times slower on two busy cores.
+  # One thread: several synchronise in each of 1000 short steps.
   with threadpool_limits(1):
     return tsne.fit_transform(z).astype(np.float32)
 
@@ -146,10 +140,9 @@ def _embedding(method: Method, net: Net, theta: Net, x: Array) -> Array:
 def on_end(end: End) -> Finding:
   """Embeds test samples by the networks of the last row, and measures them.
 
-  Finds nothing if none are wanted or clients hold the whole network. The arrays
-  are: "row", the label of the result row; "pool", "rows" [S] and "label" [S],
-  the samples' split, their rows in it and their classes; "depth" [N] of the
-  clients; "embedding" [N, S, D]; and those of `measures`.
+  The arrays are: "row", the label of the result row; "pool", "rows" [S] and
+  "label" [S], the samples' split, their rows in it and their classes; "depth"
+  [N] of the clients; "embedding" [N, S, D]; and those of `measures`.
   """
   subject = end.subject
   task = subject.task
