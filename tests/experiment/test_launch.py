@@ -1,24 +1,19 @@
-"""The command line: every mode. Mistakes: test_launch_mistakes."""
+"""The command line: every mode, and mistakes."""
 
-import functools
 import json
 import re
+from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 import tiny
-from launched import config_file, launch, launch_here
+from launched import config_file, launch, launch_here, python
 from refusals import refused
 
 import splitjax
-from splitjax import (
-  METHODS,
-  UserError,
-  cli,
-  models,
-)
-from splitjax.experiment import machine
+from splitjax import METHODS, PARTITIONS, UserError, cli, experiment
+from splitjax.methods.method import Method
+from splitjax.parameters import pytree
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +63,7 @@ def test_an_override_reaches_the_run(config, capsys):
     "--config.rounds=7",
   )
   steps = json.loads(capsys.readouterr().out)["methods"]["own"]["local_steps"]
-  assert steps == {"round": 4, "run": 28}  # 20 samples in batches of 5
+  assert steps == 4  # 20 samples in batches of 5
 
 
 def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
@@ -82,28 +77,14 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
     ["--mode=report", "~/w", "~/v"],
   ):
     assert launch_here(*flags) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{tmp_path}/w" in line
-  for read in (
-    lambda: splitjax.load("~/w", "a", config="~/own.py"),
-    lambda: splitjax.report_again("~/w"),
-    lambda: splitjax.run_seeds(tiny.tiny(), "~/w", [0]),
-  ):
-    with refused("--workdir"):
-      read()
-  with refused("config"):
-    splitjax.load("~/w", "a", config="~/no.py")
-  # Files that a config names may lie there, too.
-  np.savez(tmp_path / "w.npz", x=np.ones(2))
-  assert models.load("~/w.npz", "")["x"].sum() == 2
-  monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  machine.keep_compiled("~/cache")
-  assert (tmp_path / "cache").is_dir()
+    assert f"{tmp_path}/w" in capsys.readouterr().err
+  with refused("--workdir"):
+    splitjax.load("~/w", "a", config="~/own.py")
 
 
 @pytest.mark.slow
 def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
-  # A method that is not part of splitjax, in a grid of one cell.
+  """One that is not part of splitjax, in a grid of one cell."""
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])
   c = tiny.tiny(own="mine")
   c.rounds = 1
@@ -114,32 +95,127 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   assert cli.launch(train) == 0
   # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")
-  for place in (workdir, cell):
-    assert launch_here("--mode=report", f"--workdir={place}") == 0
-    assert splitjax.report_again(place).methods == {"own": "mine"}
-  capsys.readouterr()
-  assert launch_here("--mode=evaluate", f"--workdir={cell}") == 2
-  said = capsys.readouterr().err
-  assert "methods.own: unknown name 'mine'" in said and "--config=FILE" in said
+  assert splitjax.report_again(workdir).methods == {"own": "mine"}
+  with pytest.raises(UserError, match="in Python as config=FILE"):
+    splitjax.evaluate_again(cell)
   # With it the grid is reported, and its line loads the method.
   path = config_file(tmp_path, "mine")
-  text = path.read_text().replace("get_config()", "get_config(words='')")
   register = 'import splitjax\nm = splitjax.METHODS\nm["mine"] = m["local"]\n'
-  path.write_text(register + text)
-  own = f"--config={path}:words"
-  assert launch_here("--mode=report", f"--workdir={workdir}", own) == 0
+  path.write_text(register + path.read_text())
+  capsys.readouterr()
+  flags = f"--workdir={workdir}", f"--config={path}"
+  assert launch_here("--mode=report", *flags) == 0
   (line,) = re.findall(r"^load     (.*)$", capsys.readouterr().out, re.M)
   assert line == f'splitjax.load("{cell}", "own", config="{path}")'
   del METHODS["mine"]
   assert eval(line).config.methods["own"].name == "mine"
-  with refused("config"):
-    splitjax.load(cell, "own", config="nowhere.py")
-  # So do the functions that read a workdir.
-  for again in (
-    splitjax.evaluate_again,
-    functools.partial(splitjax.load, key="own"),
-  ):
-    del METHODS["mine"]
-    with pytest.raises(UserError, match="in Python as config=FILE"):
-      again(cell)
-    assert again(cell, config=path)
+  del METHODS["mine"]
+  assert splitjax.evaluate_again(cell, config=path).rows == ["own"]
+
+
+# Mistakes: one line each, before anything is loaded.
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    (["--config.roundz=3"], "roundz"),
+    (["--config.backbone.depths=(1,9)"], "backbone"),
+    (["--config.scale=small"], "--config.scale"),
+    (["--config.rounds=3", "--sweep=rounds=1,2"], "rounds"),
+    (["--config=nowhere.py"], "nowhere.py"),
+    (["--seeds=0,x"], "--seeds"),
+    (["--mode=evaluate"], "holds no run"),
+    (["--seeds=0", "--config.seed=3"], "--seeds=0"),
+    (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0"),
+    (["--mode=evaluate", "--sweep=seed=1"], "--sweep"),
+    (["--mode=report", "--config.rounds=3"], "--config.rounds"),
+  ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+  config, tmp_path, capsys, arguments, words
+):
+  workdir = tmp_path / "w"
+  flags = [f"--config={config}", f"--workdir={workdir}", *arguments]
+  assert launch_here(*flags) != 0
+  lines = capsys.readouterr().err.splitlines()
+  assert len(lines) == 1 and lines[0].startswith("error: ")
+  assert words in lines[0]
+  assert not workdir.exists()
+
+
+FILE = """
+import splitjax
+
+
+def get_config():
+  c = splitjax.default()
+  c.{} = 1
+  return c
+"""
+
+
+@pytest.mark.parametrize(
+  ("arguments", "field"),
+  [
+    (
+      ["--config=quickstart", "--config.optimizer.learning_rate=1"],
+      "optimizer",
+    ),
+    (["--config=quickstart", "--config.rounds=0"], "rounds=0"),
+    (["--config=quickstart", "--sweep=optimiser.lr=1,2"], "optimiser.lr"),
+    (["--config=quickstart", "--seeds=0,0"], "--seeds=0"),
+    (["--config=quikstart"], "--config"),
+    (["--confg=quickstart"], "--confg"),
+    (["--config={file}"], "optimizer.learning_rate"),
+  ],
+)
+def test_a_wrong_field_does_not_import_jax(arguments, field, tmp_path):
+  path = tmp_path / "mine.py"
+  path.write_text(FILE.format("optimizer.learning_rate"))
+  words = [word.format(file=path) for word in arguments]
+  command = "-X", "importtime", "-m", "splitjax", "train"
+  done = python(*command, *words, f"--workdir={tmp_path / 'w'}")
+  (line,) = re.findall(r"^error: (.*)$", done.stderr, re.M)
+  assert done.returncode == 2 and line.startswith(field)
+  assert ("(mine.py, line 7)" in line) == ("{file}" in arguments[0])
+  imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
+  assert "splitjax.config.tree" in imported
+  assert not {"jax", "flax", "numpy"} & {*imported}
+
+
+def fails(*_):
+  raise ValueError("one\n and two")
+
+
+@pytree
+class FailingStep(Method):
+  def step(self, client, server, context, batches, key):
+    fails()
+
+
+@pytest.mark.parametrize(
+  ("registry", "own"), [(METHODS, FailingStep), (PARTITIONS, fails)]
+)
+def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
+  monkeypatch.setitem(registry, "mine", own)
+  c = tiny.tiny(own="mine" if registry is METHODS else "local")
+  if registry is PARTITIONS:
+    c.data.partition = splitjax.spec(PARTITIONS, "mine")
+  describe = cli.Command("describe", splitjax.config.plan(c))
+  assert cli.launch(describe) == 2
+  (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
+  line = fails.__code__.co_firstlineno + 1
+  place = f"({Path(__file__).name}, line {line})"
+  assert said.startswith(f"ValueError: one and two {place}")
+  with pytest.raises(ValueError, match="one\n and two"):
+    cli.launch(describe._replace(debug=True))
+  # From Python, too, it is raised as it is.
+  with pytest.raises(ValueError, match="one\n and two"):
+    experiment.describe_run(tiny.resolved(c))
+
+
+def test_only_training_uses_several_processes(monkeypatch, capsys):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  assert cli.launch(cli.Command("report")) == 2
+  assert "--mode=report runs in one process" in capsys.readouterr().err
