@@ -148,13 +148,6 @@ def test_as_many_stay_as_are_asked_for(chosen, kept, tmp_path):
     splitjax.load(tmp_path / "w", "own", round=99)
 
 
-def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
-  stopped(config(), tmp_path / "w", 2)
-  experiment.run(config(checkpoint__every=3), tmp_path / "w")
-  assert "resumes after round 2" in capsys.readouterr().out
-  same_run(runs / "whole", tmp_path / "w")
-
-
 def test_another_version_is_said(tmp_path, capsys, monkeypatch):
   version = importlib.metadata.version
   monkeypatch.setattr(

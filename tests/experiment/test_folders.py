@@ -74,11 +74,6 @@ def test_an_evaluation_takes_no_name_of_the_run(name, runs):
     experiment.evaluate_again(runs / "whole", name=name)
 
 
-def test_an_evaluation_may_be_named_by_a_number(tmp_path):
-  with refused("--workdir"):  # holds no run, whatever the name
-    experiment.evaluate_again(tmp_path, name="rho=0.5")
-
-
 def test_other_data_are_refused(tmp_path):
   for digest in ("0", "1"):
     claim = experiment.claimed(tmp_path, helper.config(), {"digest": digest})
@@ -99,13 +94,6 @@ def test_a_folder_of_somebody_else_is_refused(name, tmp_path):
   left = {path.name for path in tmp_path.iterdir()} - {experiment.LOCK}
   assert left == {name}
   assert (tmp_path / name).read_text() == '{"name": "my-web-app"}'
-
-
-def test_seeds_do_not_mix_with_a_single_run(runs):
-  before = (runs / "whole/numbers.csv").read_bytes()
-  with refused("--workdir"):
-    experiment.run_seeds(helper.config(), runs / "whole", [1])
-  assert (runs / "whole/numbers.csv").read_bytes() == before
 
 
 def test_nothing_finished_is_said(runs):

@@ -2,9 +2,7 @@
 
 import csv
 import io
-import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -180,23 +178,6 @@ def test_each_evaluation_has_a_folder_in_every_cell(done, capsys):
   assert not (workdir / "k=1/evaluate").exists()
 
 
-@pytest.mark.slow
-def test_the_command_line_on_a_grid(done, capsys):
-  workdir, _ = done
-  assert launch("describe", workdir, given(1, 2)) == 0
-  out = capsys.readouterr().out
-  assert out.startswith("cells: k=1 k=2\n")
-  assert launch("train", workdir, given(2, 1)) == 0
-  out = capsys.readouterr().out
-  assert out.count("finished before") == 2 and "cell 2 of 2: k=1" in out
-  assert re.search(r"^2 +own ", out, re.M)
-  assert out.endswith(f'splitjax.load("{workdir}/k=1", "own")\n')
-  assert launch("report", workdir) == 0
-  assert f"{workdir}/report.md" in capsys.readouterr().out
-  assert launch("train", workdir, given()) == 2
-  assert "holds a grid" in capsys.readouterr().err
-
-
 def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   grid_, _ = done
   alone = shutil.copytree(grid_ / "k=1", tmp_path / "alone")
@@ -231,23 +212,3 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
     f"differs, batch_size: 10 ({alone}), 9 ({changed})",
     f"{changed}: not finished: later",
   )
-
-
-@pytest.mark.parametrize(
-  ("mode", "runs", "into", "words"),
-  [
-    ("report", ("{}", "{}/k=1"), None, "k=1 is given twice"),
-    ("report", ("{}", "{}/."), None, "is given twice"),
-    ("report", ("{}/k=1",), "new", "name two or more, or leave --workdir out"),
-    ("report", ("{}", "nowhere"), None, "nowhere holds no run"),
-    ("report", ("{}/k=2", "{}/k=1"), "{}", "holds a run: choose another"),
-  ],
-)
-def test_mistakes_side_by_side(done, capsys, mode, runs, into, words):
-  place, _ = done
-  runs = [each.format(place) for each in runs]
-  into = into and Path(into.format(place))
-  before = (place / "report.md").read_bytes()
-  assert launch(mode, into, runs=runs) == 2
-  assert words in capsys.readouterr().err
-  assert (place / "report.md").read_bytes() == before
