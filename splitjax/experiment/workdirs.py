@@ -85,22 +85,25 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def _read(path: Path, entries: str, absent: str) -> Json:
-  """Reads a sealed file with some entries; Unfinished if it is not there."""
+def read_run(workdir: Path) -> Json:
+  """Reads config.json as it is: "config", and facts of the "data"."""
+  return _read(Path(workdir) / CONFIG, "run")
+
+
+def read_grid(workdir: Path) -> Json:
+  """Reads grid.json: title, fields, seeds, and cells with name and values."""
+  return _read(Path(workdir) / GRID, "grid")
+
+
+def _read(path: Path, what: str) -> Json:
+  """Reads a sealed file; raises Unfinished if it is not there."""
   tree = files.read_sealed(path, "restore it, or choose another folder")
   if tree is None:
     raise Unfinished(
-      f"--workdir={path.parent} holds no {absent} (no {path.name}): train one"
+      f"--workdir={path.parent} holds no {what} (no {path.name}): train one"
       " first"
     )
-  if not set(entries.split()) <= tree.keys():
-    raise UserError(f"{path} is of no run of this program: choose another")
   return tree
-
-
-def read_run(workdir: Path) -> Json:
-  """Reads config.json as it is: "config", and facts of the "data"."""
-  return _read(Path(workdir) / CONFIG, "config data", "run")
 
 
 def read_config(workdir: Path) -> tuple[Config, Json]:
@@ -121,11 +124,6 @@ def read_config(workdir: Path) -> tuple[Config, Json]:
       " file that registers it as --config=FILE, in Python as config=FILE; if"
       " another version of splitjax trained this run, read it with that one"
     ) from None
-
-
-def read_grid(workdir: Path) -> Json:
-  """Reads grid.json: title, fields, seeds, and cells with name and values."""
-  return _read(workdir / GRID, "title fields seeds cells", "grid")
 
 
 def as_json(tree: Any) -> Any:
