@@ -287,6 +287,7 @@ def aggregate(
     sound = finite((server.net, server.common, outer))
     server = trees.where(sound, server, old)
     outer = trees.where(sound, outer, state.outer)
+  # Clients and sums are finite: who is masked is as before the round.
   merged, clients = method.merge(server, shares, clients, counted)
   if merged.net is not server.net or merged.common is not server.common:
     sound &= finite((merged.net, merged.common))

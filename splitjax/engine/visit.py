@@ -217,12 +217,18 @@ class ClientRound:
     self.samples = Samples(shard=shard, plan=plan)
     self.draws: Draws = visit.draws
     self.stages = method.stages()
+    self.stage_samples = [
+      self.samples._replace(plan=plan_of(stage, plan)) for stage in self.stages
+    ]
     self.schedules = visit.schedules or tuple(
-      None
-      if stage.once
-      else schedule(self._samples(number), self.draws, number, visit.struck)
-      for number, stage in enumerate(self.stages)
+      map(self._schedule, range(len(self.stages)))
     )
+
+  def _schedule(self, number: int) -> Schedule | None:
+    if self.stages[number].once:
+      return None
+    samples = self.stage_samples[number]
+    return schedule(samples, self.draws, number, self.visit.struck)
 
   def download(self) -> tuple[Pair, Tree, Tally]:
     """Begins the round -> the pair, the context of the round, its bytes.
@@ -260,7 +266,7 @@ class ClientRound:
 
     count: Array | int = len(steps.rows)
     order = jnp.arange(count)
-    if ragged:  # every epoch may end in padding
+    if ragged:  # the real steps first: every epoch may end in padding
       order = jnp.argsort(~steps.taken, stable=True)
       count = steps.taken.sum()
 
@@ -313,11 +319,7 @@ class ClientRound:
     """
     steps = self.schedules[number]
     assert steps is not None
-    return batches_of(self._samples(number), steps, t)
-
-  def _samples(self, number: int) -> Samples:
-    plan = plan_of(self.stages[number], self.samples.plan)
-    return self.samples._replace(plan=plan)
+    return batches_of(self.stage_samples[number], steps, t)
 
   def weight(self, half: Half, counts: Array) -> Array:
     """The client's weight in all means, [] float; 0 unless it `counts`."""
@@ -340,7 +342,7 @@ class ClientRound:
         'send: "net" names the shares of `copies`; give the shares of'
         f" {type(self.method).__name__} another name"
       )
-    # The networks, which are in "common", have been looked at before.
+    # Of the two sides `run` and `end` have looked at networks and memories.
     computed = client.memory, shares | {"common": ()}
     if jax.tree.leaves(computed):
       sound = finite(computed)
