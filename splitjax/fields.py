@@ -241,8 +241,8 @@ def shown(text: str, names: Sequence[str]) -> str:
   """Lists names; of more than ten the three most similar to a text."""
   if len(names) <= 10:
     return ", ".join(names)
-  near = difflib.get_close_matches(text, names, 3, cutoff=0.0)
-  return f"{', '.join(near)}, ...: {len(names)} in all"
+  similar = difflib.get_close_matches(text, names, 3, cutoff=0.0)
+  return f"{', '.join(similar)}, ...: {len(names)} in all"
 
 
 def split(text: str) -> list[str]:

@@ -34,10 +34,9 @@ def is_own(path: str | Path) -> bool:
 
 def find(text: str) -> tuple[Path, str]:
   """Splits FILE.py:WORDS or NAME:WORDS into the file and the words."""
-  file = re.match(r".*\.(py|json)(?=:|$)", text)
-  name, _, words = text.partition(":")
-  if file:
-    name, words = file[0], text[file.end() + 1 :]
+  file = re.match(r".*\.(py|json)(?=:|$)|[^:]*", text)
+  name = file[0] if file else text
+  words = text[len(name) + 1 :]
   path = Path(name).expanduser()
   if path.suffix in (".py", ".json") and path.is_file():
     return path, words
@@ -101,14 +100,14 @@ def _share(*, over: bool) -> None:
   If a user has a package `configs` with a module `settings`, `import configs`
   still imports the user's package, unless `over` is true.
   """
-  found = importlib.util.find_spec("configs")
-  folders = (found and found.submodule_search_locations) or ()
+  package = importlib.util.find_spec("configs")
+  folders = (package and package.submodule_search_locations) or ()
   homes = [Path(folder).resolve() for folder in folders]
   users = any((home / "settings.py").exists() for home in homes)
   if CONFIGS not in homes and (over or not users):
-    package = types.ModuleType("configs")
-    package.__path__ = [str(CONFIGS)]
-    sys.modules["configs"] = package
+    shared = types.ModuleType("configs")
+    shared.__path__ = [str(CONFIGS)]
+    sys.modules["configs"] = shared
 
 
 def of_run(path: Path) -> Config:
@@ -139,7 +138,7 @@ def _located(path: Path) -> Iterator[None]:
     yield
   except UserError as error:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if Path(f.filename) == path.resolve()]
-    if not own or not is_own(path):
+    lines = [f.lineno for f in frames if Path(f.filename) == path.resolve()]
+    if not lines or not is_own(path):
       raise
-    raise UserError(f"{error} ({path.name}, line {own[-1].lineno})") from error
+    raise UserError(f"{error} ({path.name}, line {lines[-1]})") from error

@@ -104,8 +104,9 @@ class FieldGroup(Checked):
     if slot.is_group:
       value = _members(slot, value, present, path)
     elif slot.hint is Spec:
-      same = isinstance(present, Spec) and value == present.name
-      value = present if same else Spec.at(slot.registry, path, value)
+      if not isinstance(present, Spec) or value != present.name:
+        present = Spec.at(slot.registry, path, value)
+      value = present
     elif slot.keyed:
       value = keyed(slot.registry, value, path, present or {})
     elif typing.get_origin(slot.hint) is not dict:

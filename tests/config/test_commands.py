@@ -11,11 +11,9 @@ from splitjax.config.tree import value_of
 QUICK = "--config=quickstart"
 
 VALUES = """
-rounds=60
 -config.rounds=60 -> rounds=60
 rounds=5 | rounds=6 -> rounds=6
 optimizer.lr=1 -> optimizer.lr=1.0
-optimizer.lr=1e-3 -> optimizer.lr=0.001
 optimizer.clip=1 -> optimizer.clip=1.0
 optimizer.clip=None
 optimizer.name=adam
@@ -25,21 +23,15 @@ backbone.depths=1,2 -> backbone.depths=(1, 2)
 backbone.depths=4 -> backbone.depths=(4,)
 backbone.depths=(1,3) -> backbone.depths=(1, 3)
 eval.rhos=0,0.5 -> eval.rhos=(0.0, 0.5)
-eval.rhos=0.5 -> eval.rhos=(0.5,)
-eval.rhos=None
 eval.confusion -> eval.confusion=True
 eval.confusion=false -> eval.confusion=False
 --noconfig.tensorboard -> tensorboard=False
 checkpoint.every=auto
-checkpoint.every=5
 order.turn=epoch
 title=12
 title=None
 wire.features.form=int8
-participants_per_round=5
 methods.harmony.label=Mine
-data.partition=iid
-data.partition=dirichlet(alpha=0.3)
 data.partition=dirichlet(alpha=0.3, min_samples=2)
 data.partition.name=dirichlet -> data.partition=dirichlet
 eval.metrics.ece.bins=5 | eval.metrics=ece -> eval.metrics=ece=ece(bins=5)
@@ -47,19 +39,14 @@ loss.smoothing=.2 | loss=label_smoothing -> loss=label_smoothing(smoothing=0.2)
 data.partition=shard -> data.partition=shard(num_shards=40)
 data.partition.k=1 -> data.partition=shard(num_shards=40, k=1)
 backbone=vgg11(pad=True)
-eval.shift=by_domain
 eval.shift.name=global -> eval.shift=global
-loss=label_smoothing(smoothing=0.2)
-methods=local,ditto -> methods=local, ditto
 methods=splitgp_09,ditto -> methods=splitgp_09=splitgp(lam=0.9), ditto
 methods=local,ditto(lam=0.5) -> methods=local, ditto=ditto(lam=0.5)
 methods=a=splitgp(lam=0.2),b=local -> methods=a=splitgp, b=local
 methods=ditto | methods.ditto.lam=0.5 -> methods=ditto=ditto(lam=0.5)
 methods.harmony.inner_steps=5 -> methods.harmony=harmony(inner_steps=5)
 methods.harmony.csa_weight=None -> methods.harmony=harmony(csa_weight=None)
-methods.harmony=harmony(inner_steps=5)
 methods.harmony.name=splitfed_v1 -> methods.harmony=splitfed_v1
-eval.metrics=ece | eval.metrics.ece.bins=5 -> eval.metrics=ece=ece(bins=5)
 eval.metrics=ece,few=ece(bins=5) -> eval.metrics=ece, few=ece(bins=5)
 eval.metrics=None -> eval.metrics=
 """.strip().splitlines()
@@ -149,9 +136,7 @@ privacy.features.noise=1
 participants_per_round=99
 scale=small -> --config.scale
 --sweep=rounds -> --sweep=rounds
---sweep=rounds=1,1 -> sweep.rounds
 --sweep=rounds=1,2 | rounds=3 -> --config.rounds
---sweep=optimiser.lr=1,2 -> optimiser.lr
 --sweep=rounds=1 | --sweep=rounds=2 -> --sweep=rounds
 --seeds=1
 """.strip().splitlines()
@@ -167,8 +152,7 @@ def test_a_refusal_begins_with_its_field(line):
     parsed("describe", QUICK, *flags(line))
 
 
-WHOLE = (
-  """
+WHOLE = """
 describe -> --config
 train QUICK -> --workdir
 train QUICK --workdir= -> --workdir
@@ -193,10 +177,7 @@ train QUICK --workdir=w --seeds=0 --config.seed=1 -> --seeds
 describe --config=quickstar -> --config
 describe --config=nowhere.py -> --config
 describe --config=harmony:figure2,smal -> --config
-""".strip()
-  .replace("QUICK", QUICK)
-  .splitlines()
-)
+""".strip().splitlines()
 """Command lines, and what the refusal begins with."""
 
 
@@ -204,7 +185,7 @@ describe --config=harmony:figure2,smal -> --config
 def test_a_command_is_whole(line):
   line, _, field = line.partition(" -> ")
   with refused(field):
-    parsed(*line.split(" "))
+    parsed(*line.replace("QUICK", QUICK).split(" "))
 
 
 FILE = """
@@ -225,19 +206,13 @@ def get_config():
     ("c.optimizer.learning_rate = 0.1", "optimizer.learning_rate"),
     ("c.optimiser.lr = 0.1", "optimiser"),
     ("c.backbone.widht = 0.5", "backbone.widht"),
-    ("c.backbone = 'cnn9'", "backbone"),
     ("c.data.partition.name = 'dirichle'", "data.partition"),
     ("splitjax.compare(c, {'a': splitjax.spec(METHODS, 'x')})", "x"),
-    ("c = splitjax.default(batch=5)", None),
   ],
 )
 def test_an_error_of_a_file_comes_with_its_line(code, field, tmp_path):
   path = tmp_path / "mine.py"
   path.write_text(FILE.format(code))
-  if field is None:
-    with pytest.raises(TypeError):
-      parsed("describe", f"--config={path}")
-    return
   with refused(field) as error:
     parsed("describe", f"--config={path}")
   assert str(error.value).endswith("(mine.py, line 8)")
@@ -249,7 +224,6 @@ def test_an_error_of_a_file_comes_with_its_line(code, field, tmp_path):
     ("a.py", "x = 1"),
     ("a.py", "def get_config():\n  pass"),
     ("a.json", "{"),
-    ("a.json", "[]"),
     ("a.json", '{"config": 3}'),
     ("a.yaml", "rounds: 3"),
     ("a\0.py", None),

@@ -33,53 +33,36 @@ from splitjax.models.network import Draws
 from splitjax.wire import Form
 
 ROWS = [
-  ({"rounds": 0}, "rounds"),
-  ({"rounds": 2.0}, "rounds"),
   ({"rounds": 2**31}, "rounds"),
   ({"rounds": True}, "rounds"),
   ({"optimizer.lr": float("nan")}, "optimizer.lr"),
-  ({"optimizer.lr": "0.1"}, "optimizer.lr"),
   ({"fleet.memory": (5.0, 1.0)}, "fleet.memory"),
   ({"eval.rhos": ()}, "eval.rhos"),
   ({"eval.rhos": tuple(range(2000))}, "eval.rhos"),
   ({"eval.thresholds": np.array([[1], [2]])}, "eval.thresholds"),
-  ({"eval.threshold_rule": "calibrated"}, "eval.threshold_rule"),
   ({"eval.shift": "out_of_client", "eval.holdout": 0.1}, "eval.holdout"),
-  ({"eval.inside": 1}, "eval.inside"),
   ({"eval.inside": 3, "order.name": "cyclic"}, "eval.inside=3"),
-  ({"eval.shift.name": "no"}, "eval.shift"),
-  ({"methods": 3}, "methods"),
   ({"methods": {}}, "methods"),
-  ({"methods.harmony.name": "harmoni"}, "methods.harmony"),
-  ({"methods.harmony.gamma": 1.5}, "methods.harmony.gamma"),
   ({"methods": {"a": "harmony", "b": "harmony(label='a+FT')"}}, "methods"),
   ({"methods": {"a": "harmony", "b": "harmony(label=a)"}}, "methods"),
   ({"methods": {1: "local"}}, "methods"),
   ({"methods": {"a" * 101: "local"}}, "methods"),
   ({"data.name": "mnst"}, "data.name"),
-  ({"data.name": "npz:"}, "data.name"),
   ({"data.name": "npz:/nowhere.npz"}, "data.name"),
   ({"data.augment": "crop,flip"}, "data.augment"),
   ({"data.domains": ("rotatoin",)}, "data.domains"),
   ({"data.train_samples": 9}, "data.train_samples"),
   ({"data.pool": "all"}, "eval.shift"),
-  ({"data.partition": 3}, "data.partition"),
-  ({"data.partition": {"k": 3}}, "data.partition"),
   ({"data.partition.num_shards": 11}, "data.partition.num_shards"),
   ({"backbone.depths": (1, 3)}, "backbone.depths"),
-  ({"num_clients": 1}, "num_clients"),
   ({"num_clients": 10**6}, "num_clients"),
-  ({"participants_per_round": 7}, "participants_per_round"),
   ({"batch_norm": np.array(["average", "b"])}, "batch_norm"),
   ({"seed": 10**5000}, "seed"),
   ({"title": "a\nb"}, "title"),
-  ({"title": "\ud800"}, "title"),
   ({"paper": "SplitGP table II"}, "paper"),
   ({"system.devices": 10**6}, "system.devices"),
   ({"system.client_power": (1.0,)}, "system.client_power"),
   ({"sweep": {"rounds": (1, 2)}}, "config"),
-  ({"x\ny": 3}, "x"),
-  ({"": 3}, ":"),
 ]
 """Fields of the tiny run that no command line of test_commands has wrong, and
 what the error begins with."""
@@ -93,30 +76,17 @@ def test_a_mistake_is_one_line_that_begins_with_its_field(changes, field):
     experiment.build(c)
 
 
-@pytest.mark.parametrize(
-  ("path", "suggested"),
-  [
-    ("roundz", "rounds"),
-    ("learning_rate", "optimizer.lr"),
-    ("optimizer.learning_rate", "optimizer.lr"),
-    ("optimiser.lr", "optimizer.lr"),
-    ("lr", "optimizer.lr"),
-    ("wd", "optimizer.weight_decay"),
-    ("model", "backbone"),
-    ("dataset", "data.name"),
-    ("alpha", "data.partition=dirichlet"),
-    ("frac", "participants_per_round"),
-    ("fraction_fit", "participants_per_round"),
-    ("join_ratio", "participants_per_round"),
-    ("local_bs", "batch_size"),
-    ("epochs", "local_epochs"),
-    ("gpu", "system.devices"),
-    ("fedavgm", "mean_optimizer.name"),
-    ("method", "methods"),
-    ("xyzzy", ""),
-  ],
-)
-def test_another_librarys_field_is_answered_with_ours(path, suggested):
+OTHERS = """roundz=rounds learning_rate=optimizer.lr optimiser.lr=optimizer.lr
+optimizer.learning_rate=optimizer.lr lr=optimizer.lr wd=optimizer.weight_decay
+model=backbone dataset=data.name alpha=data.partition=dirichlet
+fraction_fit=participants_per_round local_bs=batch_size epochs=local_epochs
+gpu=system.devices fedavgm=mean_optimizer.name method=methods xyzzy=""".split()
+"""What somebody types, also from another library, and what is meant."""
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_librarys_field_is_answered_with_ours(case):
+  path, _, suggested = case.partition("=")
   with refused(path) as error:
     splitjax.config.assign(splitjax.default(), {path: 1})
   _, _, suggestion = str(error.value).partition("did you mean ")

@@ -17,11 +17,6 @@ def draft(*, vary=None, **methods):
   return c
 
 
-def typed(**values):
-  """Overrides as they are typed: a__b="1"."""
-  return {path.replace("__", "."): Text(text) for path, text in values.items()}
-
-
 def test_every_combination_is_a_cell():
   vary = {
     "data.partition.k": (1, 2),
@@ -68,25 +63,33 @@ def test_the_command_line_gives_values(line):
 METHODS_OF = {"a": "splitgp", "b": "local"}
 
 
-@pytest.mark.parametrize(
-  ("vary", "swept", "field"),
-  [
-    ({"optimizer.lrs": (1,)}, [], "lrs=1: optimizer.lrs"),
-    ({"optimizer.lr": (0.1, 0.1)}, [], "sweep.optimizer.lr"),
-    ({"optimizer.lr": ()}, [], "sweep.optimizer.lr"),
-    ({"seed": (2**31,)}, [], "sweep.seed"),
-    ({"methods.c.lam": (0.1,)}, [], "lam=0.1: methods.c.lam"),
-    ({"methods.a.lamb": (0.1,)}, [], "lamb=0.1: methods.a.lamb"),
-    ({"method": ("local",)}, [], "method=local: method"),
-    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "sweep"),
-    ({}, ["lam=0.2,0.5"], "lam=0.2: lam"),
-    ({}, ["optimizer.lr=0.1,abc"], "lr=abc: optimizer.lr"),
-    ({}, ["optimizer.lr=0.1,0.10"], "sweep"),
-  ],
-)
-def test_an_invalid_sweep_is_one_line(vary, swept, field):
+INVALID = """
+optimizer.lrs=1 -> lrs=1: optimizer.lrs
+seed=2147483648 -> sweep.seed
+methods.c.lam=0.1 -> lam=0.1: methods.c.lam
+methods.a.lamb=0.1 -> lamb=0.1: methods.a.lamb
+method=local -> method=local: method
+data.name=npz:a:b,npz:a/b -> sweep
+lam=0.2,0.5 -> lam=0.2: lam
+optimizer.lr=0.1,abc -> lr=abc: optimizer.lr
+optimizer.lr=0.1,0.10 -> sweep
+rounds=1,1 -> sweep.rounds
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", INVALID)
+def test_an_invalid_sweep_is_one_line(line):
+  text, _, field = line.partition(" -> ")
   with refused(field):
-    config.plan(draft(vary=vary, **METHODS_OF), swept)
+    config.plan(draft(**METHODS_OF), [text])
+
+
+def test_values_in_python_are_several_and_differ():
+  for values in ((0.1, 0.1), (), 0.1):
+    c = draft()
+    c.sweep = {"optimizer.lr": values}
+    with refused("sweep.optimizer.lr"):
+      config.plan(c)
 
 
 def test_a_field_both_swept_and_overridden_is_refused():
@@ -121,21 +124,12 @@ def test_changes_of_a_paper_s_setting_are_recorded():
 
 def test_names_of_methods_replace_those_of_a_config():
   c = tiny.tiny(few="splitgp", harmony="harmony", local="local")
-  c.methods["few"].lam, c.methods["few"].label = 0.7, "Few"
-  c.headline = "few"
-  values = typed(methods__few__gamma="0.4", methods="fedavg,few")
+  c.methods["few"].lam, c.headline = 0.7, "few"
+  values = {"methods.few.gamma": Text("0.4"), "methods": Text("fedavg,few")}
   made = config.plan(c, (), values).cells[0].config
   assert list(made.methods) == ["fedavg", "few"] and made.headline == "few"
-  few = made.methods["few"]
-  assert (few.name, few.label, few.lam, few.gamma) == (
-    "splitgp",
-    "Few",
-    0.7,
-    0.4,
-  )
-  values = typed(methods="a=splitgp(lam=0.2),b=splitgp(lam=0.9)")
-  made = config.plan(c, (), values).cells[0].config
-  assert {k: m.lam for k, m in made.methods.items()} == {"a": 0.2, "b": 0.9}
+  assert str(made.methods["few"]) == "splitgp(lam=0.7, gamma=0.4)"
+  made = config.plan(c, (), {"methods": Text("fedavg")}).cells[0].config
   assert made.headline == "" and c.headline == "few"
 
 
