@@ -114,9 +114,8 @@ def test_inputs_keep_shape_and_kind(x, facts, dtype, kind, form, tmp_path):
 
 
 def test_grey_images_get_an_axis_of_channels_and_repeats_are_counted(tmp_path):
-  grey = X[..., 0]
-  more = {"train_image": grey}
-  more["test_image"] = np.concatenate([grey[:3], 255 - grey[:2]])
+  test = np.concatenate([X[:3, ..., 0], 255 - X[:2, ..., 0]])
+  more = {"train_image": X[..., 0], "test_image": test}
   data = load(saved(tmp_path, more))
   assert data.train_image.shape == (12, 8, 6, 1)
   assert data.note.startswith("3 of 5 test samples")

@@ -137,9 +137,6 @@ def test_merged_puts_the_test_split_behind():
   assert data.train_image[200, 0, 0, 0] == 200
   made = make_sets("local", data=data, parts=[np.arange(150, 240)])
   assert max(listed(made, 0, 0)) >= 200
-  for name in ("id_ood", "global"):
-    with refused("eval.shift"):
-      make_sets(name, data=data)
 
 
 def test_bad_input_is_named():
