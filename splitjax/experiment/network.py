@@ -43,6 +43,7 @@ class Network(NamedTuple):
   mean: tuple[float, ...]  #: of each channel or feature; () for token ids
   std: tuple[float, ...]  #: likewise, of training samples before scaling
   names: tuple[str, ...] = ()  #: of the clients; () where there are none
+  class_names: tuple[str, ...] = ()  #: likewise of the classes
   dtype: str = "uint8"  #: of the inputs
 
 
@@ -108,6 +109,7 @@ def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
     mean=tuple(facts.get("mean", ())),
     std=tuple(facts.get("std", ())),
     names=tuple(facts.get("names", ())),
+    class_names=tuple(facts.get("class_names", ())),
     dtype=facts.get("dtype", "uint8"),
   )
 
