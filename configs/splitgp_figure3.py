@@ -125,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     title = f"Inference time of {args.backbone}, cut at depth {args.depth}"
     drawn = inference_time(sizes, rates, beta, pixels, title)
     name = f"inference_time_{args.backbone}_{args.depth}.png"
-    print(f"\nFigure {figures.save(drawn, args.workdir / name)}")
+    drawn.savefig(args.workdir / name, dpi=150)
+    print(f"\nFigure {args.workdir / name}")
   return 0
 
 

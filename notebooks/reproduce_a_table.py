@@ -103,7 +103,7 @@ table = results.table()
 Markdown(tables.markdown(table))
 
 # %%
-print(tables.latex(table, "Digits, 12 clients."))
+print(tables.latex(table))
 
 # %%
 Image(f"{workdir}/accuracy_over_rho.png", width=520)

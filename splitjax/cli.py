@@ -67,12 +67,14 @@ class Command(NamedTuple):
 
 def train(command: Command) -> str:
   """Trains all unfinished runs and writes their reports."""
-  from splitjax.experiment import reporting, runs, workdirs
+  from splitjax import target
+  from splitjax.experiment import runs, workdirs
 
   workdir = command.workdir or Path()
   seeds = command.seeds or command.plan.seeds
   cell = command.plan.cells[0]
-  say(f"devices: {reporting.devices()}")
+  machine = target.current()
+  say(f"devices: {len(machine.devices)} × {machine.kind}")
   with listening() as stop:
     options: Any = {"stop": stop, "figures": command.figures}
     if cell.values:
@@ -89,15 +91,22 @@ def train(command: Command) -> str:
 
 def report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
-  from splitjax.experiment import reporting
+  from splitjax.experiment import reporting, workdirs
 
   folders = [expanded(run) for run in command.runs]
-  if len(folders) > 1 or folders and command.workdir is not None:
-    into = command.workdir
-    return reporting.report_folders(folders, into, command.figures)
-  workdir = folders[0] if folders else command.workdir or Path()
-  again = reporting.report_again(workdir, figures=command.figures)
-  return _summary(command, workdir, again)
+  into = command.workdir
+  if len(folders) < 2 and not (folders and into):
+    workdir = folders[0] if folders else into or Path()
+    again = reporting.report_again(workdir, figures=command.figures)
+    return _summary(command, workdir, again)
+  joined = reporting.collect(*folders)
+  if into is None:
+    return f"{joined}\n--workdir=FOLDER writes it as a report with figures"
+  if workdirs.kind_of(into):
+    raise UserError(
+      f"--workdir={into} holds a run: choose another folder for the report"
+    )
+  return f"{joined}\nreport   {reporting.write(joined, into, command.figures)}"
 
 
 def evaluate(command: Command) -> str:
@@ -127,12 +136,22 @@ def describe(command: Command) -> str:
 def _summary(
   command: Command, workdir: Path, results: Any, into: str = ""
 ) -> str:
-  """Formats results for the terminal; only the first process has some."""
-  from splitjax.experiment import reporting
+  """Formats results for the terminal, with a call that loads a network.
 
+  Only the first process has some.
+  """
   if not results.runs:
     return ""
-  return reporting.summary(results, workdir, into, command.file)
+  run = results.runs[0]
+  key = next(iter(run.settings["methods"]))
+  config = f', config="{command.file}"' if command.file else ""
+  remarks = "".join(f"{remark}\n" for remark in results.remarks)
+  return (
+    f"{results}\n{remarks}"
+    f"workdir  {workdir}\n"
+    f"report   {workdir / into / 'report.md'}\n"
+    f'load     splitjax.load("{run.folder}", "{key}"{config})'
+  )
 
 
 MODES = {

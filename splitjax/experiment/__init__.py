@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "size_of",
       "that_fit",
     ],
-    "reporting": ["collect", "compare", "pictures", "report"],
+    "reporting": ["collect", "pictures", "report_again"],
     "runs": ["run", "run_grid", "run_seeds"],
     "task": [
       "build",

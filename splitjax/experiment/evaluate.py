@@ -82,7 +82,7 @@ def evaluate_again(
   if config is not None:
     loading.execute(config)
   _evaluate(workdir, changes or {}, name, figures)
-  return reporting.report(workdir, name, figures=figures)
+  return reporting.report_again(workdir / name, figures=figures)
 
 
 def _evaluate(
@@ -131,7 +131,7 @@ def _evaluate_run(
   # What an earlier evaluation wrote may be of other test sets.
   into = workdir / name
   shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
-  for picture in reporting.drawn_names(trained_config.methods):
+  for picture in summary.PICTURES:
     (into / picture).unlink(missing_ok=True)
   if figures != "none":
     summary.pictures(task, into)

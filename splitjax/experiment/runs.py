@@ -92,7 +92,7 @@ def _run(
     for key in workdirs.finished(workdir):
       if key not in config.methods:
         say(f"{key}: trained by an earlier start, stays in the report")
-    return reporting.report(workdir, figures=figures)
+    return reporting.report_again(workdir, figures=figures)
 
 
 def _is_finished(workdir: Path, key: str, rounds: int) -> bool:
@@ -145,7 +145,7 @@ def run_seeds(
       _run(task, workdir / f"seed{number}", stop, inner)
     if not machine.is_first_process():
       return NONE
-    return reporting.report(workdir, parts=False, figures=figures)
+    return reporting.report_again(workdir, figures=reporting.alone(figures))
 
 
 def run_grid(
@@ -193,8 +193,8 @@ def run_grid(
       else:
         run_seeds(cell.config, workdir / cell.name, numbers, **inner)
       if machine.is_first_process():
-        shown = figures if i == len(cells) else "none"
-        results = reporting.report(workdir, parts=False, figures=shown)
+        shown = reporting.alone(figures) if i == len(cells) else "none"
+        results = reporting.report_again(workdir, figures=shown)
   return results
 
 

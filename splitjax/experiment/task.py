@@ -44,7 +44,7 @@ from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone, Pretrained, init
-from splitjax.reports import paper_numbers, tensorboard
+from splitjax.reports import paper_numbers
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Net, Shard, State, UserError, naming
 
@@ -108,8 +108,6 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
   """
   config = Config.from_dict(config)
   paper_numbers.check_source(config.paper)
-  if config.tensorboard:
-    tensorboard.event_library()
   loaded = load(
     config.data.name,
     data_dir=config.data.dir,

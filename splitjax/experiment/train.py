@@ -105,8 +105,6 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
       request = None if at_end else console.requested(stop)
       if at_end or request or checkpoints.due(number):
         checkpoints.save(Kept(record=record, state=state, log=log.text()))
-        for file in events:
-          file.flush()
       end_if(request, number)
 
   # A run that resumed after its last round has no evaluation yet.

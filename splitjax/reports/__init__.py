@@ -15,6 +15,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   ],
   submod_attrs={
     "results": ["Results", "Run"],
-    "tensorboard": ["FOLDER", "EventFile", "event_library", "scalars"],
+    "tensorboard": ["FOLDER", "EventFile", "scalars"],
   },
 )

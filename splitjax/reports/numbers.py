@@ -92,27 +92,6 @@ def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
   return table.assign(**texts)
 
 
-def gather(
-  tables: Sequence[pd.DataFrame], values: Sequence[Mapping[str, Any]]
-) -> pd.DataFrame:
-  """Joins the tables of several runs.
-
-  Args:
-    tables: one of each run.
-    values: column -> value of each run, such as {"data.partition.alpha": 0.1};
-      numbers and texts, see `key`. A column that a run lacks is "" there.
-  """
-  named = [
-    table.assign(**value)[[*value, *table]]
-    for table, value in zip(tables, values, strict=True)
-  ]
-  joined = pd.concat(named, ignore_index=True)
-  for name in axes(joined):
-    if joined[name].isna().any():
-      joined[name] = joined[name].astype(object).fillna("")
-  return joined
-
-
 def key(value: Any) -> int | float | str:
   """Converts a field's value to what a column holds: a number or a text."""
   if isinstance(value, list | tuple):

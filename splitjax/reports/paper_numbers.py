@@ -1,9 +1,9 @@
-"""The numbers that the papers print, for comparison with a run.
+"""The numbers that the papers print, and their places beside ours.
 
 Each line of paper_numbers.csv has one number, in these columns:
   source: the table or figure.
-  cell: the cell of a grid, one or more FIELD=VALUE joined by &; empty outside
-    of a grid.
+  cell: the cell of a grid, one or more FIELD=VALUE joined by &, as `plain`
+    writes the value; empty outside of a grid.
   row, metric: the label of the row and the metric.
   set: the test set; "max" for the maximum over the sets.
   value: an accuracy in percent, a total latency in 10^8 parameters per unit of
@@ -21,14 +21,16 @@ References:
   SuperSFL (Al Asif et al., 2026), Tables I-III and Figure 6.
 """
 
-import csv
 import functools
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import pandas as pd
+
+from splitjax.config.tree import flat
 from splitjax.fields import unknown
+from splitjax.reports import numbers
 from splitjax.types import UserError
 
 LARGEST = "max"
@@ -50,77 +52,108 @@ All other metrics are percentages. In a config whose `scale` is not "paper", the
 network may be smaller, and only percentages are compared."""
 
 
-class Printed(NamedTuple):
-  """A number of a paper."""
-
-  #: in base units: percentages as a share of one, latencies in parameters per
-  #: unit of computing power, traffic in bytes; all others as printed
-  value: float
-  half: float | None  #: the number after a printed ±, likewise
-
-
-class Line(NamedTuple):
-  """The position of a number in its table."""
-
-  cell: str
-  row: str
-  metric: str
-  set: str
-
-
 @functools.cache
-def tables() -> dict[str, dict[Line, Printed]]:
-  """Reads all numbers: source -> position -> number."""
+def table() -> pd.DataFrame:
+  """Reads all numbers, in the columns of the file.
+
+  Percentages are shares of one, latencies in parameters per unit of computing
+  power, traffic in bytes; "half" is NaN where nothing is printed.
+  """
   path = Path(__file__).with_name("paper_numbers.csv")
-  printed: dict[str, dict[Line, Printed]] = {}
-  with path.open(encoding="utf-8", newline="") as file:
-    for line in csv.DictReader(file):
-      factor = SCALE.get(line["metric"], 0.01)
-      half = factor * float(line["half"]) if line["half"] else None
-      position = Line(**{name: line[name] for name in Line._fields})
-      number = Printed(value=factor * float(line["value"]), half=half)
-      printed.setdefault(line["source"], {})[position] = number
-  return printed
+  names = dict.fromkeys(("source", "cell", "row", "metric", "set"), "str")
+  empty: Any = {"half": [""]}
+  printed = pd.read_csv(
+    path, dtype=names, keep_default_na=False, na_values=empty
+  )
+  factor = printed.metric.map(SCALE).fillna(0.01)
+  return printed.assign(
+    value=factor * printed.value, half=factor * printed.half
+  )
 
 
 def check_source(source: str) -> None:
   """Raises UserError for a config's `paper` that is none of the sources."""
-  if source and source not in tables():
-    raise UserError(unknown("paper", source, tables(), "source"))
+  sources = list(dict.fromkeys(table().source))
+  if source and source not in sources:
+    raise UserError(unknown("paper", source, sources, "source"))
 
 
-def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
+def of_cell(source: str, values: Mapping[str, Any]) -> pd.DataFrame:
   """Returns the numbers of a source that belong to a cell of a grid.
 
   Args:
-    source: a key of `tables`, or "", which has no numbers.
+    source: a config's `paper`; "" has no numbers.
     values: field -> value of the cell, {} outside of a grid. Fields that the
       source does not vary are ignored.
   """
-  lines = tables().get(source, {})
-  return {at: number for at, number in lines.items() if _of(at.cell, values)}
+  fields = {f"{field}={plain(value)}" for field, value in values.items()}
+  printed = table()
+  printed = printed[printed.source == source]
+  pairs = printed.cell.str.split("&")
+  fits = pairs.map(lambda cell: fields.issuperset(filter(None, cell)))
+  return printed[fits.astype(bool)]
 
 
-def _of(cell: str, values: Mapping[str, Any]) -> bool:
-  """Checks if `values` has every FIELD=VALUE pair of a printed cell."""
-  for part in filter(None, cell.split("&")):
-    field, _, value = part.partition("=")
-    if field not in values or not _same(value, str(values[field])):
-      return False
-  return True
-
-
-def same_set(name: str, printed: str) -> bool:
-  """Checks if two names denote the same test set, up to rounding of rho.
-
-  Papers print rho in few digits.
-  """
-  return _same(name, printed, within=5e-4)
-
-
-def _same(text: str, printed: str, within: float = 0.0) -> bool:
-  """Checks if two texts are equal, or are numbers at most `within` apart."""
+def plain(name: Any, digits: int = 9) -> str:
+  """Returns a text in which equal numbers look the same: 0.10 is "0.1"."""
   try:
-    return math.isclose(float(text), float(printed), abs_tol=within)
+    return f"{round(float(str(name)), digits):g}"
   except ValueError:
-    return text == printed
+    return str(name)
+
+
+def set_name(name: str) -> str:
+  """Returns a test set's name as papers print it: ρ in three digits."""
+  return plain(name, digits=3)
+
+
+def of_run(
+  keys: Mapping[str, Any], settings: Mapping[str, Any]
+) -> pd.DataFrame:
+  """Returns the numbers that the paper of a run's config prints for its cell.
+
+  Args:
+    keys: the run's values of swept fields.
+    settings: its config as nested dicts.
+  """
+  fields = flat(settings)
+  # As in the public code, a swept turn stands for phi. The paper's cells by
+  # these fields are then compared only if they are swept as well.
+  if "order.turn" in keys:
+    for field in {"num_clients", "order.name"} - keys.keys():
+      fields.pop(field, None)
+  printed = of_cell(settings.get("paper", ""), fields)
+  full_scale = settings.get("scale") == "paper"
+  return printed if full_scale else printed[~printed.metric.isin(list(SCALE))]
+
+
+def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
+  """Adds the columns "paper" and "paper_half", NaN where no paper has a number.
+
+  For a set that a paper calls "max", the largest of the row's sets is added as
+  a line.
+
+  Args:
+    means: as of `numbers.over_seeds`.
+    runs: those of `Results`.
+  """
+  axes = numbers.axes(means)
+  cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
+  parts = []
+  for cell, run in cells.items():
+    lines = means[means[axes].eq(list(cell)).all(axis=1)]
+    printed = of_run(run.keys, run.settings)
+    maxima = printed.metric[printed.set == LARGEST]
+    tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]
+    tops = tops.dropna(subset="value").sort_values("value")
+    tops = tops.groupby(["row", "metric"], sort=False).tail(1)
+    lines = pd.concat([lines, tops.assign(set=LARGEST)])
+    # Papers print no parts of a metric.
+    printed = printed.assign(part="", near=printed.set.map(set_name))
+    printed = printed.drop(columns=["source", "cell", "set"])
+    printed = printed.rename(columns={"value": "paper", "half": "paper_half"})
+    lines = lines.assign(near=lines.set.map(set_name))
+    parts.append(
+      lines.merge(printed, "left", ["row", "metric", "part", "near"])
+    )
+  return pd.concat(parts, ignore_index=True).drop(columns="near")

@@ -7,6 +7,7 @@ run what explains its numbers. Pages, tables and figures take such results.
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,10 +40,11 @@ class Run:
   folder: str = ""
 
   @property
-  def cell(self) -> str:
-    """The run's cell in words: its folder, and the swept fields' values."""
+  def name(self) -> str:
+    """The run in words, as in "runs/a, optimizer.lr=0.1, seed 1"."""
     swept = [f"{k}={v}" for k, v in self.keys.items() if k != "run"]
-    return ", ".join(filter(None, [self.keys.get("run"), *swept]))
+    names = self.keys.get("run"), *swept, f"seed {self.settings['seed']}"
+    return ", ".join(filter(None, names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +85,8 @@ class Results:
 
   @property
   def ends(self) -> list[str]:
-    """The test sets with the smallest and the largest ρ."""
-    return tables.ends(self.sets)
+    """The first and the last test set."""
+    return list(dict.fromkeys([*self.sets[:1], *self.sets[-1:]]))
 
   @property
   def seeds(self) -> list[int]:
@@ -113,7 +115,7 @@ class Results:
     Where the config names a paper that prints a number, "paper" and
     "paper_half" have it, NaN elsewhere.
     """
-    return with_paper(numbers.over_seeds(self.final), self.runs)
+    return paper_numbers.joined(numbers.over_seeds(self.final), self.runs)
 
   def value(self, row: str, metric: str, set: str = "", **cell: Any) -> float:
     """Returns a number after the last round, as its mean over the seeds.
@@ -129,18 +131,16 @@ class Results:
       UserError: there is no such number, or there are several.
     """
     metric, _, part = metric.partition(":")
-    lines = self.means
-    sought = {"row": row, "metric": metric, "part": part, "set": set} | cell
     axes = {axis.split(".")[-1]: axis for axis in self.axes}
+    sought = {"row": row, "metric": metric, "part": part, "set": set} | cell
+    lines = self.means
     for name, value in sought.items():
       column = axes.get(name, name)
-      if column not in lines:
-        raise UserError(f"{name}: a cell is named by {', '.join(axes)}")
-      values = lines[column]
-      lines = lines[values == value]
-      if lines.empty:
-        there = ", ".join(map(str, dict.fromkeys(values))) or "none"
-        raise UserError(f"{name}={value!r} is not there, but {there}: name one")
+      there = list(dict.fromkeys(lines.get(column, axes)))
+      if value not in there:
+        names = ", ".join(map(str, there))
+        raise UserError(f"{name}={value!r} is not there, but {names}")
+      lines = lines[lines[column] == value]
     if len(lines) > 1:
       raise UserError(f"several cells have this number: name {', '.join(axes)}")
     return float(lines.value.iloc[0])
@@ -167,71 +167,22 @@ def gather(
   """Joins the results of seeds, cells or folders.
 
   `values` has the columns that name each part, such as {"optimizer.lr": 0.1};
-  seeds need none.
+  seeds need none. A field that a part does not name has the value of its
+  config.
   """
-  named = [
-    {field: numbers.key(value) for field, value in cell.items()}
-    for cell in values or [{}] * len(parts)
-  ]
-  table = numbers.gather([part.numbers for part in parts], named)
-  unset = dict.fromkeys(numbers.axes(table), "")
+  values = values or [{}] * len(parts)
+  axes = dict.fromkeys(itertools.chain(*values))
+  joined = list[pd.DataFrame]()
   runs = list[Run]()
-  for part, cell in zip(parts, named, strict=True):
-    for run in part.runs:
-      keys = {**unset, **cell, **run.keys}
-      runs.append(dataclasses.replace(run, keys=keys))
+  for part, cell in zip(parts, values, strict=True):
+    fields = {**dict.fromkeys(axes, ""), **flat(part.runs[0].settings), **cell}
+    keys = {axis: numbers.key(fields[axis]) for axis in axes}
+    table = part.numbers.assign(**keys)
+    joined.append(table[[*keys, *part.numbers]])
+    runs += [dataclasses.replace(run, keys=keys) for run in part.runs]
   return Results(
-    title=title, numbers=table, runs=tuple(runs), remarks=tuple(remarks)
+    title=title,
+    numbers=pd.concat(joined, ignore_index=True),
+    runs=tuple(runs),
+    remarks=tuple(remarks),
   )
-
-
-def with_paper(means: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-  """Adds the columns "paper" and "paper_half", NaN where no paper has a number.
-
-  For a set that a paper calls "max", the largest of the row's sets is added as
-  a line.
-  """
-  axes = numbers.axes(means)
-  means = means.assign(paper=float("nan"), paper_half=float("nan"))
-  cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
-  joined = []
-  for cell, run in cells.items():
-    lines = means[means[axes].eq(list(cell)).all(axis=1)]
-    printed = printed_numbers(run)
-    maxima = [at.metric for at in printed if at.set == paper_numbers.LARGEST]
-    tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]
-    tops = tops.dropna(subset="value").sort_values("value")
-    tops = tops.groupby(["row", "metric"], sort=False).tail(1)
-    tops = tops.assign(set=paper_numbers.LARGEST)
-    lines = pd.concat([lines, tops], ignore_index=True)
-    for at, number in printed.items():
-      ours = lines.row.eq(at.row) & lines.metric.eq(at.metric)
-      ours &= lines.part.eq("")
-      for i, name in lines.set[ours].items():
-        if paper_numbers.same_set(at.set, name):
-          lines.loc[i, ["paper", "paper_half"]] = number.value, number.half
-    joined.append(lines)
-  return pd.concat(joined, ignore_index=True)
-
-
-def printed_numbers(
-  run: Run,
-) -> dict[paper_numbers.Line, paper_numbers.Printed]:
-  """Returns the numbers that the paper of a run's config prints for its cell.
-
-  In a config whose scale is not "paper" only percentages are compared, since
-  the network may be smaller.
-  """
-  fields = flat(run.settings)
-  # As in the public code, a swept turn stands for phi. The paper's cells by
-  # these fields are then compared only if they are swept as well.
-  if "order.turn" in run.keys:
-    for field in {"num_clients", "order.name"} - run.keys.keys():
-      fields.pop(field, None)
-  printed = paper_numbers.numbers(run.settings.get("paper", ""), fields)
-  full_scale = run.settings.get("scale") == "paper"
-  return {
-    line: number
-    for line, number in printed.items()
-    if full_scale or line.metric not in paper_numbers.SCALE
-  }

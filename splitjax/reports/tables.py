@@ -27,14 +27,6 @@ ABSENT = "–"
 MARKED = re.compile(r"\*\*(.*?)\*\*")
 FORGETTING = ("late_accuracy", "gap", "backward")
 
-_LETTERS = {
-  "ρ": r"$\rho$", "λ": r"$\lambda$", "α": r"$\alpha$", "β": r"$\beta$",
-  "γ": r"$\gamma$", "ε": r"$\varepsilon$", "φ": r"$\varphi$", "±": r"$\pm$",
-  "×": r"$\times$", "−": "$-$", "–": "--", "₂": "$_2$",
-  **dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", (f"$^{x}$" for x in "-0123456789"), strict=True)),
-}  # fmt: skip
-"""Letters that pdfLaTeX lacks; others are written as they are."""
-
 
 class Column(NamedTuple):
   """A metric in a table.
@@ -51,6 +43,17 @@ class Column(NamedTuple):
   head: str = ""
   digits: int | None = None
 
+  def lines(self, means: pd.DataFrame) -> pd.DataFrame:
+    """The lines of a table of means that the column shows."""
+    lines = means[means.metric.eq(self.metric) & means.set.eq(self.set)]
+    return lines[lines.part == self.part]
+
+  def unit(self, means: pd.DataFrame) -> Quantity:
+    """How its numbers are printed: a metric has the same unit on all sets."""
+    alike = means.metric.eq(self.metric) & means.part.eq(self.part)
+    unit = quantity(self.metric).fitted(means.value[alike])
+    return unit if self.digits is None else unit._replace(digits=self.digits)
+
   def named(self, unit: Quantity) -> str:
     """The head of the column, as in "accuracy [%] ρ=0.8"."""
     words = [
@@ -59,11 +62,6 @@ class Column(NamedTuple):
       heading(self.set),
     ]
     return self.head or " ".join(filter(None, words))
-
-  def lines(self, means: pd.DataFrame) -> pd.DataFrame:
-    """The lines of a table of means that the column shows."""
-    lines = means[means.metric.eq(self.metric) & means.set.eq(self.set)]
-    return lines[lines.part == self.part]
 
 
 def table(
@@ -89,56 +87,53 @@ def table(
   if not shown:
     return pd.DataFrame()
   names = pd.concat(shown.values())[[*by]].drop_duplicates().sort_index()
-  index = pd.MultiIndex.from_frame(pd.concat(_groups(names, by)))
+  order = pd.concat([rivals for _, rivals in _rivals(names, by)])
+  index = pd.MultiIndex.from_frame(order).set_names(axis_names(by))
   body = {}
   for column, lines in shown.items():
-    # A metric has the same unit on all sets.
-    kind = column.metric, column.part
-    values = [x.value for c, x in shown.items() if (c.metric, c.part) == kind]
-    unit = quantity(column.metric).fitted(pd.concat(values))
-    if column.digits is not None:
-      unit = unit._replace(digits=column.digits)
-    cells = _cells(lines, unit, by)
-    body[column.named(unit)] = [cells.get(key, ABSENT) for key in index]
-  return pd.DataFrame(body, index.set_names(axis_names(by)), dtype=object)
+    unit = column.unit(means)
+    texts = _texts(lines, unit, by)
+    body[column.named(unit)] = [texts.get(key, ABSENT) for key in index]
+  return pd.DataFrame(body, index, dtype=object)
 
 
-def _groups(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
-  """Splits lines into those that differ in the last of `by` alone."""
-  names = list(by[:-1])
-  parts = lines.groupby(names, sort=False) if names else [("", lines)]
-  return [part for _, part in parts]
+def _rivals(
+  lines: pd.DataFrame, by: Sequence[str]
+) -> Iterable[tuple[object, pd.DataFrame]]:
+  """Groups the lines that differ in the last of `by` alone."""
+  cell = list(by[:-1]) or np.zeros(len(lines))
+  return lines.groupby(cell, sort=False)
 
 
-def _cells(
+def _texts(
   lines: pd.DataFrame, unit: Quantity, by: Sequence[str]
 ) -> dict[tuple, str]:
   """Formats the numbers of a column: the values of `by` -> text."""
-  marked = {leader(group, unit.best) for group in _groups(lines, by)}
-  cells = {}
+  marked = {leader(rivals, unit.best) for _, rivals in _rivals(lines, by)}
+  texts = {}
   for i, line in lines.iterrows():
     ours = number(line.value, line.half, unit)
     ours = f"**{ours}**" if i in marked else ours
     if not pd.isna(line.get("paper")):
       ours += f" ({number(line.paper, line.paper_half, unit)})"
-    cells[tuple(line[name] for name in by)] = ours
-  return cells
+    texts[tuple(line[list(by)])] = ours
+  return texts
 
 
-def leader(group: pd.DataFrame, best: str) -> object:
+def leader(rivals: pd.DataFrame, best: str) -> object:
   """Finds the line that leads all others by more than the interval, if any.
 
   The lead must exceed √(h² + h′²), the half-width of the difference of two
   independent means with half-widths h and h′. Without intervals no line leads.
   """
-  lines = group.dropna(subset="value")
+  lines = rivals.dropna(subset="value")
   if not best or len(lines) < 2 or lines.half.isna().any():
     return None
   lines = lines.sort_values("value", ascending=best == "min", kind="stable")
   top = lines.iloc[0]
-  rivals = lines.iloc[1:]
-  apart = (rivals.value - top.value).abs()
-  leads = (apart > np.hypot(rivals.half, top.half)).all()
+  behind = lines.iloc[1:]
+  apart = (behind.value - top.value).abs()
+  leads = (apart > np.hypot(behind.half, top.half)).all()
   return top.name if leads else None
 
 
@@ -177,55 +172,36 @@ def axis_names(axes: Sequence[str]) -> list[str]:
   ]
 
 
-def main_table(means: pd.DataFrame, brief: bool = True) -> pd.DataFrame:
+def main_table(means: pd.DataFrame) -> pd.DataFrame:
   """Makes the first table of a report, as text.
 
-  It has accuracy on every test set; forgetting; what the paper prints; metrics
-  of eval.metrics, offload ratio and latency; traffic and times. If cells have
-  different numbers of seeds, a column says them. A brief table fits a terminal:
-  the metrics behind the accuracy are on the last set only, and of the times it
-  has the training's.
+  It has accuracy on every test set; on the last set forgetting, metrics of
+  eval.metrics, offload ratio and latency; what the paper prints; traffic and
+  the training's time. If cells have different numbers of seeds, a column says
+  them.
 
   Args:
     means: as of `Results.means`.
-    brief: whether it is for a terminal.
   """
   sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
-  shown = ends(sets)[-1:] if brief else ends(sets)
   printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
   metrics = [metric for metric in means.metric if metric not in QUANTITIES]
-  measured = dict.fromkeys([*metrics, "offload", "latency"])
-  times = ("train",) if brief else ("train", "compile", "evaluate")
   columns = [
     *(Column("accuracy", name) for name in sets),
     *(Column(metric, sets[-1]) for metric in FORGETTING),
-    *map(Column._make, printed.assign(head="", digits=None).to_numpy()),
-    *itertools.starmap(Column, itertools.product(measured, shown)),
+    *itertools.starmap(Column, printed.to_numpy()),
+    *(Column(name, sets[-1]) for name in [*metrics, "offload", "latency"]),
     Column("bytes_per_round"),
-    *(Column("seconds", part=part) for part in times),
+    Column("seconds", part="train"),
   ]
-  if brief and means.seeds.max() > 1:
-    columns = [
-      column._replace(digits=1 if quantity(column.metric).unit == "%" else None)
-      for column in columns
-    ]
-  lines = table(means, dict.fromkeys(columns), line_names(means))
+  by = line_names(means)
+  lines = table(means, dict.fromkeys(columns), by)
   if means.seeds.nunique() > 1:
-    counts = means.groupby(line_names(means)).seeds.max()
-    lines.insert(0, "seeds", counts.loc[lines.index].astype(str).to_numpy())
+    ordered = means.sort_values("seeds")
+    names = ordered[by].itertuples(index=False, name=None)
+    counts = dict(zip(names, ordered.seeds.astype(str), strict=True))
+    lines.insert(0, "seeds", [counts[name] for name in lines.index])
   return lines
-
-
-def ends(sets: Sequence[str]) -> list[str]:
-  """Returns the test sets with the smallest and the largest ρ.
-
-  If the sets are not mixtures, these are the first and the last set.
-  """
-  try:
-    order = sorted(sets, key=float)
-  except ValueError:
-    order = list(sets)
-  return list(dict.fromkeys([*order[:1], *order[-1:]]))
 
 
 def line_names(means: pd.DataFrame) -> list[str]:
@@ -269,22 +245,11 @@ def terminal(lines: pd.DataFrame) -> str:
   return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def latex(lines: pd.DataFrame, caption: str) -> str:
-  """Writes a table in LaTeX, for the package booktabs."""
+def latex(lines: pd.DataFrame) -> str:
+  """Writes a tabular for booktabs; LuaLaTeX and XeLaTeX know letters as ρ."""
   heads, *body = _written(lines, files.printable)
-  # tabulate escapes braces, so that bold is marked by letters that nobody has.
-  bold = [[MARKED.sub("\x02\\1\x03", x) for x in y] for y in body]
-  text = _tabulate(bold, heads, lines, "latex_booktabs")
-  text = text.replace("\x02", r"\textbf{").replace("\x03", "}")
-  # LaTeX reads [ or * at the start of a line as an option of \\.
-  text = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", text, flags=re.MULTILINE)
-  title = files.printable(caption)
-  title = "".join(tabulate.LATEX_ESCAPE_RULES.get(x, x) for x in title)
-  text = (
-    "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
-    f"\\caption{{{title}}}\n{text}\n\\end{{table}}\n"
-  )
-  return "".join(_LETTERS.get(letter, letter) for letter in text)
+  text = _tabulate(body, heads, lines, "latex_booktabs")
+  return MARKED.sub(r"\\textbf{\1}", text) + "\n"
 
 
 def _written(

@@ -1,28 +1,20 @@
 """Event files for TensorBoard, written from the lines of rounds.jsonl.
 
 The writer is tensorboardX's, without the thread of its SummaryWriter: after a
-full disk that thread is gone, and the training would wait for it forever. The
-package is imported only if it is used, because it imports PyTorch if that is
-installed.
+full disk that thread is gone, and the training would wait for it forever.
 """
 
-import functools
 import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from splitjax.types import UserError
-
 FOLDER = "tensorboard"
 """Folder in a workdir for `tensorboard --logdir`, with one run per method."""
 
 Line = dict[str, Any]
 """One line of rounds.jsonl."""
-
-SECONDS = 2.0
-"""Time after which a round is flushed to the disk, for who looks on."""
 
 
 class EventFile:
@@ -34,14 +26,15 @@ class EventFile:
     A reader forgets later rounds of earlier files, which a killed process may
     have written. Without earlier files the rounds of `log` are written first.
     """
-    self._event, writer = event_library()
+    # Imported where it is used: it imports PyTorch if that is installed.
+    from tensorboardX.event_file_writer import EventsWriter
+
     folder = workdir / FOLDER / key
     finished = list(log)
     resumed = is_there(workdir, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Readers take files by name, so by time; two may begin in one second.
-    self._writer = writer(str(folder / "events"), f".{time.time_ns()}")
-    self._flushed = time.monotonic()
+    self._writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
     if resumed:
       step = 1 + (finished[-1]["round"] if finished else 0)
       self._write(step, session_log={"status": "START"})
@@ -52,20 +45,16 @@ class EventFile:
     """Adds a round."""
     values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
     self._write(line["round"], summary={"value": values})
-    if time.monotonic() > self._flushed + SECONDS:
-      self.flush()
 
   def _write(self, step: int, **content: Any) -> None:
-    event = self._event(wall_time=time.time(), step=step, **content)
-    self._writer.write_event(event)
+    from tensorboardX.proto.event_pb2 import Event
 
-  def flush(self) -> None:
-    """Waits until all rounds are on the disk."""
-    self._writer.flush()
-    self._flushed = time.monotonic()
+    event = Event(wall_time=time.time(), step=step, **content)
+    self._writer.write_event(event)
+    self._writer.flush()  # for who looks on
 
   def close(self) -> None:
-    """Flushes and closes the file."""
+    """Closes the file."""
     self._writer.close()
 
 
@@ -96,21 +85,3 @@ def scalars(line: Line) -> dict[str, float]:
     for key, numbers in measured.items():
       values |= {f"{key}{suffix}/{name}": x for name, x in numbers.items()}
   return {k: math.nan if v is None else float(v) for k, v in values.items()}
-
-
-@functools.cache
-def event_library() -> tuple[Any, Any]:
-  """Imports the class of Event messages, and that of their writer.
-
-  Raises:
-    UserError: the package is not installed.
-  """
-  try:
-    from tensorboardX.event_file_writer import EventsWriter
-    from tensorboardX.proto.event_pb2 import Event
-  except ImportError as error:
-    raise UserError(
-      f"event files for TensorBoard need tensorboardX ({error}): pip install"
-      " 'tensorboardX>=2.6.4', or --config.tensorboard=False"
-    ) from None
-  return Event, EventsWriter

@@ -12,7 +12,7 @@ from refusals import refused
 import splitjax
 from splitjax import PARTITIONS
 from splitjax.config.tree import flat, value_of
-from splitjax.reports.paper_numbers import LARGEST, numbers, same_set, tables
+from splitjax.reports.paper_numbers import LARGEST, of_cell, set_name, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ("harmony", "splitgp", "hydra", "pgfedsplit", "supersfl")
@@ -85,28 +85,28 @@ def test_every_printed_number_has_a_row(case):
   cells, found = plan(*case).cells, set()
   for cell in cells:
     config = cell.config
-    printed_here = numbers(config.paper, cell.values)
-    found |= set(printed_here)
+    printed_here = of_cell(config.paper, cell.values)
+    found |= set(printed_here.index)
     labels = set()
     for key, spec in config.methods.items():
       tuned = ["", "+FT"] if spec.options.get("finetune") else [""]
       labels |= {(spec.label or key) + suffix for suffix in tuned}
-    assert {at.row for at in printed_here} <= labels
-    sets = {at.set for at in printed_here} - {LARGEST, ""}
+    assert set(printed_here.row) <= labels
+    sets = set(printed_here.set) - {LARGEST, ""}
     names = [str(rho) for rho in config.eval.rhos or (0.0, 0.2, 0.4, 0.6, 0.8)]
     if config.eval.shift.name == "out_of_client":
       names = ["w/o drift", "w/ drift"]
     if config.eval.shift.name in ("global", "local"):
       names = [config.eval.shift.name]
-    for each in sets:
-      assert any(same_set(each, name) for name in names), each
-  assert found == set(tables().get(cells[0].config.paper, ()))
+    assert set(map(set_name, sets)) <= set(map(set_name, names))
+  printed = table()
+  assert found == set(printed.index[printed.source == cells[0].config.paper])
 
 
 def test_every_source_has_a_config():
   used = {plan(*case).cells[0].config.paper for case in CASES}
   averages = {"PGFedSplit Table 2, average"}  # over the data sets
-  assert set(tables()) == (used | averages) - {""}
+  assert set(table().source) == (used | averages) - {""}
 
 
 SIZES = {

@@ -235,8 +235,8 @@ def test_methods_join_seeds(tmp_path):
   one, both = config(a="local"), config(b="fedavg", a="local")
   experiment.run_seeds(one, tmp_path, [0, 1])
   results = experiment.run_seeds(both, tmp_path, [1])
-  assert (results.seeds, results.rows) == ([0, 1], ["a"])
-  assert "b is not finished for every seed: left out" in results.remarks
+  assert (results.seeds, results.rows) == ([0, 1], ["a", "b"])
+  assert results.table()["seeds"].tolist() == ["2", "1"]
   results = experiment.run_seeds(config(b="fedavg"), tmp_path, [0, 1])
   assert (results.seeds, results.rows) == ([0, 1], ["b", "a"])
   assert timeless(splitjax.report_again(tmp_path)) == timeless(results)

@@ -108,7 +108,8 @@ def missing(workdir):
   remarks = experiment.collect(workdir).remarks
   page = (workdir / "report.md").read_text()
   assert all(f"- {remark}" in page for remark in remarks)
-  return list(remarks)
+  start = f"not finished: {workdir}/"
+  return [remark.removeprefix(start) for remark in remarks]
 
 
 def more_methods(run, **changes):
@@ -128,7 +129,7 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
 
   with pytest.raises(experiment.Stopped):
     experiment.run_grid(cells(1, 2), workdir, [5], stop=stop)
-  assert missing(workdir) == ["not finished: k=2"]  # which had begun
+  assert missing(workdir) == ["k=2/seed5 own"]  # which had begun
   again = experiment.collect(workdir)
   assert [run.keys for run in again.runs] == [{FIELD: 1}]
   assert again.seeds == [5]
@@ -137,10 +138,7 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   assert [run.keys[FIELD] for run in results.runs] == [1, 2]
   assert not results.remarks
   change_grid(workdir, seeds=[5, 6])
-  assert missing(workdir) == [
-    "not begun: k=1, seed 6",
-    "not begun: k=2, seed 6",
-  ]
+  assert missing(workdir) == ["k=1/seed6", "k=2/seed6"]
   with refused("--workdir"):
     experiment.run_grid(cells(3, batch_size=7), workdir, [5])
 
@@ -151,7 +149,7 @@ def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
   more = {"name": "k=3", "values": {FIELD: 3}}
   known = [{"name": f"k={k}", "values": {FIELD: k}} for k in (1, 2)]
   change_grid(workdir, cells=[*known, more])
-  assert missing(workdir) == ["k=2: not finished: later", "not finished: k=3"]
+  assert missing(workdir) == ["k=2 later", "k=3"]
 
 
 @pytest.mark.slow
@@ -186,7 +184,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert launch("report", out, runs=runs) == 0
   said = capsys.readouterr().out
   assert f"report   {out}/report.md" in said
-  whole = experiment.compare(runs)
+  whole = experiment.collect(*runs)
   assert whole.axes == ["run", FIELD]
   cells = [(run.keys["run"], run.keys[FIELD]) for run in whole.runs]
   assert cells == [(runs[0], 1), (runs[1], 1), (runs[1], 2)]
@@ -207,8 +205,8 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
     shutil.copytree(done[0] / "k=1", tmp_path / name) for name in "ab"
   )
   more_methods(changed, seed=7, batch_size=9)
-  whole = experiment.compare([alone, changed])
-  assert whole.remarks == (
-    f"differs, batch_size: 10 ({alone}), 9 ({changed})",
-    f"{changed}: not finished: later",
-  )
+  runs = str(alone), str(changed)
+  assert launch("report", tmp_path / "both", runs=runs) == 0
+  page = (tmp_path / "both/report.md").read_text()
+  assert "\nbatch_size = 10 | 9\n" in page and "\nseed = 0 | 7\n" in page
+  assert f"- not finished: {changed} later\n" in page

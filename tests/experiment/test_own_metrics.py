@@ -126,7 +126,7 @@ def test_metrics_stand_in_the_report(run):
     assert key.replace("_", " ") in head
   names = {path.name for path in (place / "a").glob("*.png")}
   plain = {path.name for path in (place / "b").glob("*.png")}
-  assert names - plain == {"confusion_own.png", "metric_curves.png"}
+  assert names - plain == {"confusion_own.png"}
   assert plain <= names
 
 

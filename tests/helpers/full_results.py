@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from splitjax.reports import Results, Run, numbers
+from splitjax.reports import Results, Run, numbers, results
 from splitjax.types import Number
 
 COSTS = {"bytes": 3e6, "modelled_seconds": 40.0, "joules": 7.0}
@@ -22,7 +22,7 @@ def full_results(
   title="made up",
 ):
   """Results of cells x seeds runs; every number is there."""
-  tables, runs = [], []
+  parts, keys = [], []
   for number, cell in enumerate(cells):
     for seed in range(seeds):
       rng = np.random.default_rng([number, seed])
@@ -34,19 +34,17 @@ def full_results(
           client_names, class_names,
         )
       ]  # fmt: skip
-      tables.append(numbers.frame(lines, seed))
       settings = {
         "seed": seed,
         "data": {"name": "digits"},
         "eval": {"threshold_rule": "oracle", "target": 0.7},
       }
-      runs.append(
-        Run(
-          keys=cell, settings=settings, methods={row: "local" for row in rows}
-        )
-      )
-  table = numbers.gather(tables, [run.keys for run in runs])
-  return Results(title=title, numbers=table, runs=tuple(runs))
+      methods = dict.fromkeys(rows, "local")
+      run = Run(keys={}, settings=settings, methods=methods)
+      table = numbers.frame(lines, seed)
+      parts.append(Results(title=title, numbers=table, runs=(run,)))
+      keys.append(cell)
+  return results.gather(title, parts, keys)
 
 
 def of_row(

@@ -9,6 +9,7 @@ from splitjax.reports import page, results
 from splitjax.types import Number
 
 GOLDEN = Path(__file__).with_name("page_of_two_seeds.md")
+FIRST = "Accuracy, offloading, latency, traffic, time"
 
 
 def pages(found, tmp_path, figures=()):
@@ -35,32 +36,32 @@ def test_the_page_of_two_seeds(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("count", "said", "not_said"),
+  ("found", "said", "not_said"),
   [
-    (1, ["One seed"], ["bold"]),
-    (2, ["over 2 seeds", "bold"], ["One seed"]),
+    (made_up.run(), ["One seed", "oracle"], ["bold", "parentheses"]),
+    (made_up.seeds(2), ["2 seeds", "bold", "12.7"], ["One seed"]),
+    (made_up.seeds(3), ["3 seeds"], ["12.7"]),
+    (
+      made_up.run(
+        paper="HARMONY Table 2",
+        scale="small",
+        changed=("rounds=3",),
+        eval={"threshold_rule": "fixed", "target": None},
+      ),
+      [": fixed", "HARMONY Table 2", "rounds=3", "small scale"],
+      [],
+    ),
+    (
+      made_up.run(paper="HARMONY Table 2", scale="paper"),
+      ["HARMONY Table 2"],
+      ["small scale"],
+    ),
   ],
 )
-def test_what_is_said_of_intervals(count, said, not_said):
-  remarks = " ".join(page.remarks(made_up.seeds(count)))
+def test_what_is_said_of_the_numbers(found, said, not_said):
+  remarks = " ".join(page.remarks(found))
   assert all(words in remarks for words in said)
   assert not any(words in remarks for words in not_said)
-
-
-def test_what_is_said_of_thresholds_and_of_the_paper_s_setting():
-  plain = " ".join(page.remarks(made_up.run()))
-  assert "oracle" in plain and "parentheses" not in plain
-  fixed = made_up.run(
-    paper="HARMONY Table 2",
-    scale="small",
-    changed=("rounds=3",),
-    eval={"threshold_rule": "fixed", "target": None},
-  )
-  remarks = " ".join(page.remarks(fixed))
-  for words in (": fixed", "HARMONY Table 2", "rounds=3", "small scale"):
-    assert words in remarks
-  whole = made_up.run(paper="HARMONY Table 2", scale="paper")
-  assert "small scale" not in " ".join(page.remarks(whole))
 
 
 def grid(**options):
@@ -77,8 +78,7 @@ def test_a_grid_names_the_best_cell_of_each_row(tmp_path):
   best = body["Best cell of each method"]
   assert [line[:2] for line in cells(best)] == [["a", "0.2"], ["b", "0.1"]]
   assert cells(best)[0][2].startswith("61.00 ± ")
-  first = cells(body["Accuracy, offloading, latency, traffic, time"])
-  assert [line[:2] for line in first[:3]] == [
+  assert [line[:2] for line in cells(body[FIRST])[:3]] == [
     ["0.1", "a"], ["0.1", "b"], ["0.2", "a"],
   ]  # fmt: skip
 
@@ -94,63 +94,37 @@ def test_the_headline_is_compared_with_other_methods_alone(tmp_path):
   assert cells(other["SplitGP minus the others"]) == [
     ["HARMONY", "−2.00 ± 0.00", "−20.00 ± 0.00"]
   ]
-
-
-def test_rows_of_one_method_are_not_compared(tmp_path):
   same = grid(methods={"a": "splitgp", "b": "splitgp"})
   assert not [title for title in pages(same, tmp_path) if "minus" in title]
 
 
 def test_folders_are_compared_by_the_seeds_that_both_have(tmp_path):
+  """Of 0.5 and 0.6, 0.3 and 0.5, the same in both seeds."""
   more = {"a": (0.6, 0.5)}
   parts = [
     made_up.seeds(2, accuracy={"a": (0.5, 0.3)}, methods={"a": "x"}),
-    made_up.seeds(3, accuracy=more, methods={"a": "x"}),
+    made_up.seeds(3, accuracy=more, methods={"a": "x"}, rounds=7),
   ]
   found = results.gather("Both", parts, [{"run": "x|1"}, {"run": "y"}])
   body = pages(found, tmp_path)
-  (line,) = cells(body["Differences between the runs"])[:1]
-  assert "y − x\\" in line[1]
-  assert line[-3:] == ["2", "+10.00 ± 0.00", "+20.00 ± 0.00"]
-  first = body["Accuracy, offloading, latency, traffic, time"]
-  heads = next(x for x in first.splitlines() if x.startswith("|"))
+  assert cells(body["x\\|1 minus the others"]) == [
+    ["a", "y", "−10.00 ± 0.00", "−20.00 ± 0.00"]
+  ]
+  heads = next(x for x in body[FIRST].splitlines() if x.startswith("|"))
   assert heads.startswith("| method | run | seeds |")
-  assert "2 or 3 seeds" in first
+  assert "2 or 3 seeds" in body[FIRST]
+  # Settings that differ have both values.
+  assert "\nseed = 0 | 1 | 2\n" in body[""] and "\nrounds =  | 7\n" in body[""]
 
 
-def of_clients(count):
-  for n in range(count):
-    for name in ("0.0", "0.8"):
-      yield Number("accuracy", 0.5, "HARMONY", set=name, client=str(n))
-
-
-@pytest.mark.parametrize(
-  ("found", "lines"),
-  [
-    (lambda: made_up.run(), 6),
-    (lambda: made_up.run(more=list(of_clients(56))[4:]), 60),
-    (lambda: made_up.run(more=list(of_clients(57))[4:]), 0),
-    (lambda: made_up.seeds(2), 0),  # client 1 is another one
-  ],
-)
-def test_single_clients_are_shown_where_they_are_few(found, lines, tmp_path):
-  body = pages(found(), tmp_path).get("Accuracy of each client", "")
-  assert len(cells(body)) == lines
-
-
-def test_the_largest_sections_are_left_out(tmp_path):
-  accuracy = {f"m{i}": (0.5, 0.5) for i in range(61)}
-  body = pages(made_up.run(accuracy=accuracy, methods={}), tmp_path)
-  assert len(cells(body["Accuracy, offloading, latency, traffic, time"])) == 61
-  assert "61 lines are too many" in body["Accuracy in detail"]
-
-
-def test_traffic_and_privacy(tmp_path):
+def test_sections_of_what_was_measured_alone(tmp_path):
+  assert "Privacy" not in pages(made_up.run(), tmp_path)
   more = [
     Number("bytes", 359.2, "HARMONY", part="down/prefix"),
     Number("bytes", 11_500.0, "SplitGP", part="up/labels"),
     Number("epsilon", 12.3456, "SplitGP", part="up/features"),
     Number("server_bytes", 4_876_543.0, "SplitGP"),
+    Number("target_rounds", None, "HARMONY"),
   ]
   body = pages(made_up.run(more=more), tmp_path)
   traffic = body["Traffic per round by message"]
@@ -159,21 +133,26 @@ def test_traffic_and_privacy(tmp_path):
     ["HARMONY", "5.700", "359.200", "–", "5.70", "–"],
     ["SplitGP", "5.700", "–", "11.500", "5.70", "4.88"],
   ]
-  privacy = body["Privacy"]
-  assert cells(privacy) == [["SplitGP", "12.35"]]
-  assert "δ = 1e-05" in privacy and "is not covered" in privacy
+  assert cells(body["Privacy"]) == [["SplitGP", "12.35"]]
+  assert cells(body["To the target accuracy"]) == [["HARMONY", "–"]]
 
 
-def test_sections_of_what_was_measured_alone(tmp_path):
-  titles = list(pages(made_up.run(), tmp_path))
-  assert "Privacy" not in titles and "To the target accuracy" not in titles
-  more = [Number("target_rounds", None, "HARMONY")]
-  missed = made_up.run(
-    more=more, eval={"threshold_rule": "oracle", "target": 0.8}
-  )
-  body = pages(missed, tmp_path)["To the target accuracy"]
-  assert cells(body) == [["HARMONY", "–"]]
-  assert "80 % on ρ=0; –: not reached" in body
+def test_the_largest_sections_are_left_out(tmp_path):
+  accuracy = {f"m{i}": (0.5, 0.5) for i in range(61)}
+  body = pages(made_up.run(accuracy=accuracy, methods={}), tmp_path)
+  assert len(cells(body[FIRST])) == 61
+  assert "61 lines are too many" in body["Accuracy in detail"]
+
+
+def test_a_note_of_some_runs_names_them():
+  parts = [
+    made_up.run(seed, notes=["all", *["masked"] * (seed > 0)])
+    for seed in range(3)
+  ]
+  seeds = results.gather("", parts)
+  assert page.notes(seeds) == ["all", "seed 1; seed 2: masked"]
+  cells = results.gather("", parts[:2], [{"lr": 0.1}, {"lr": 0.2}])
+  assert page.notes(cells) == ["all", "lr=0.2, seed 1: masked"]
 
 
 def test_what_users_wrote_is_text(tmp_path):
@@ -190,9 +169,3 @@ def test_what_users_wrote_is_text(tmp_path):
   assert "<b>" not in text and "<script>" not in text
   assert "[y\\](http://z)" in text
   assert "\ncomment = </details>\\n```\n" in text
-
-
-def test_the_table_for_a_terminal_is_brief():
-  text = str(made_up.seeds(2))
-  assert "92.5±6.4" in text and "compile" not in text
-  assert max(map(len, text.splitlines())) <= 100

@@ -1,13 +1,12 @@
 """What TensorBoard's own reader finds of a run: every round once."""
 
 import math
-import sys
 
 import pytest
 from events import agree, reader, steps
 from runs import ROUNDS, config, stopped
 
-from splitjax import UserError, experiment, reports
+from splitjax import experiment, reports
 
 LINE = {
   "method": "own",
@@ -64,14 +63,6 @@ def test_what_is_shown_of_a_round(tmp_path):
   assert steps(tmp_path, tag="accuracy/0.0") == [300]
 
 
-def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
-  reports.event_library.cache_clear()
-  monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
-  with pytest.raises(UserError, match="or --config.tensorboard=False"):
-    experiment.run(config("local"), tmp_path / "w")
-  assert not (tmp_path / "w").exists()
-
-
 def test_killed_runs_show_every_round_once(tmp_path):
   lines = [{**LINE, "round": n} for n in range(1, 8)]
   write(tmp_path, lines[:2], lines[2:5])  # no earlier file: all are written
@@ -94,14 +85,3 @@ def test_a_run_that_goes_on_shows_every_round_once(tmp_path):
   experiment.run(resolved, place)
   agree(place)
   assert steps(place) == list(range(1, ROUNDS + 1))
-
-
-@pytest.mark.slow
-def test_a_finished_run_has_its_events_again(tmp_path):
-  resolved, place = config("local"), tmp_path / "w"
-  experiment.run(resolved, place)
-  # Gone or not, they are there again, with nothing trained.
-  for events in (place / reports.FOLDER / "own").iterdir():
-    events.unlink()
-  experiment.run(resolved, place)
-  agree(place)

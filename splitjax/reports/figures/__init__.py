@@ -1,8 +1,7 @@
 """The figures of a report: those of the papers, each a choice of numbers.
 
 Each takes results and returns a matplotlib figure, or None if the numbers are
-not there. `splitjax.figures` is this package; `curves` has the forms of figures
-for those of one's own.
+not there. `splitjax.figures` is this package, with the forms of `curves`.
 
   >>> import splitjax
   >>> results = splitjax.report_again("runs/first")
@@ -10,7 +9,7 @@ for those of one's own.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ import pandas as pd
 
 from splitjax.data.corruptions import CORRUPTIONS
 from splitjax.reports.figures.curves import (
+  Figure,
   against,
+  attempt,
   bars,
   by_set,
   cells,
@@ -26,10 +27,8 @@ from splitjax.reports.figures.curves import (
   dots,
   heat,
   lines,
-  means,
 )
-from splitjax.reports.figures.style import Figure, attempt, look, looks, save
-from splitjax.reports.quantities import QUANTITIES, label
+from splitjax.reports.quantities import label
 from splitjax.reports.results import Results
 
 LATE = 5
@@ -59,9 +58,9 @@ def accuracy_over_severity(results: Results) -> Figure | None:
   names = table.set.str.extract(r"(?P<corruption>.*) (?P<severity>\d)")
   table = table.join(names.astype({"severity": float}))
   table = table[table.corruption.isin(list(CORRUPTIONS))]
-  table["panel"] = (table.cell + " " + table.corruption).str.strip()
+  panel = (table.cell + " " + table.corruption).str.strip()
   title = "Accuracy over the severity"
-  return lines(results, table, "severity", title=title)
+  return lines(results, table.assign(panel=panel), "severity", title=title)
 
 
 def accuracy_over_field(results: Results) -> Figure | None:
@@ -81,10 +80,10 @@ def accuracy_over_field(results: Results) -> Figure | None:
 
 def change_by_cell(results: Results) -> Figure | None:
   """Draws accuracy and performance gap by cell and row (Hydra Figure 5)."""
-  late = [choose(results, name) for name in ("late_accuracy", "gap")]
-  table = pd.concat(late)
-  if late[0].empty:
+  table = pd.concat(choose(results, x) for x in ("late_accuracy", "gap"))
+  if table.empty:
     table = by_set(choose(results, "accuracy"))
+  table = table.assign(panel=table.metric.map(label))
   title = "Accuracy by cell, and its change against the first row"
   return bars(results, table, title=title) if results.axes else None
 
@@ -95,39 +94,20 @@ def learning_curves(results: Results) -> Figure | None:
   return lines(results, table, "round", title="Accuracy over the rounds")
 
 
-def metric_curves(results: Results) -> Figure | None:
-  """Draws the metrics of eval.metrics over the rounds."""
-  metrics = dict.fromkeys(results.numbers.metric)
-  tables = [
-    by_set(choose(results, metric, "round")).assign(label=label(metric))
-    for metric in metrics
-    if metric not in QUANTITIES
-  ]
-  if not tables:
-    return None
-  table = pd.concat(tables)
-  table["panel"] = (table.label + " " + table.panel).str.strip()
-  options: Any = {"title": "Metrics over the rounds", "sharey": False}
-  return lines(results, table, "round", ylabel="", **options)
-
-
 def accuracy_over_cost(results: Results) -> Figure | None:
   """Draws accuracy on the first test set over bytes, seconds and joules.
 
-  Of several cells over bytes alone. The dotted line is eval.target (SuperSFL
-  Figures 3 and 4).
+  The dotted line is eval.target (SuperSFL Figures 3 and 4).
   """
   table = choose(results, "accuracy", "round")
   table = table[table.set == table.groupby("cell").set.transform("first")]
-  several = table.cell.nunique() > 1
   parts = []
-  for cost in ["bytes"] if several else ["bytes", "modelled_seconds", "joules"]:
+  for cost in ("bytes", "modelled_seconds", "joules"):
     part = against(results, table, cost, "row", "cell", "round")
-    part = part.rename(columns={cost: "cost"})
-    parts.append(part if several else part.assign(panel=label(cost)))
-  options: Any = {"title": "Accuracy over the cost of training"}
-  options["xlabel"] = label("bytes") if several else ""
-  figure = lines(results, pd.concat(parts), "cost", sharex=several, **options)
+    panel = (part.cell + " " + label(cost)).str.strip()
+    parts.append(part.rename(columns={cost: "cost"}).assign(panel=panel))
+  options: Any = {"title": "Accuracy over the cost of training", "xlabel": ""}
+  figure = lines(results, pd.concat(parts), "cost", sharex=False, **options)
   targets = {run.settings["eval"].get("target") for run in results.runs}
   for axes in figure.axes if figure else ():
     for target in targets - {None}:
@@ -147,17 +127,17 @@ def effect_of_threshold(results: Results) -> Figure | None:
   table = _mixtures(choose(results, "accuracy", "threshold"))
   values = sorted(table.threshold.unique())
   shown = values[:: -(-len(values) // MOST_THRESHOLDS) or 1]
-  table = table[table.threshold.isin(shown)].sort_values(
-    "threshold", kind="stable"
-  )
+  table = table[table.threshold.isin(shown)].sort_values("threshold")
   table["hue"] = table.threshold.map("{:.3g} nats".format)
-  table["panel"] = _row_and_cell(table)
   title = "Accuracy over ρ at one threshold for all clients"
+  table = by_row(table)
   return lines(results, table, "rho", "hue", title=title, xlabel=RHO)
 
 
-def _row_and_cell(table: pd.DataFrame) -> pd.Series:
-  return table.row + table.cell.map(lambda cell: cell and f", {cell}")
+def by_row(table: pd.DataFrame) -> pd.DataFrame:
+  """Gives each row of a cell a panel."""
+  cell = table.cell.map(lambda cell: cell and f", {cell}")
+  return table.assign(panel=table.row + cell)
 
 
 def accuracy_over_gap(results: Results) -> Figure | None:
@@ -170,11 +150,8 @@ def accuracy_over_gap(results: Results) -> Figure | None:
 
 def class_accuracy(results: Results) -> Figure | None:
   """Draws every class over the rounds, a panel per row (Hydra Figure 10)."""
-  table = choose(results, "accuracy", "class", "round")
-  if table.cell.nunique() > 1:
-    return None
+  table = by_row(choose(results, "accuracy", "class", "round"))
   title = "Accuracy of every class over the rounds"
-  table = table.assign(panel=table.row)
   return heat(results, table, "class", "round", title=title)
 
 
@@ -189,10 +166,9 @@ def accuracy_over_position(results: Results) -> Figure | None:
 
 def position_curves(results: Results) -> Figure | None:
   """Draws the last ten positions over the rounds (Hydra Figures 13 to 18)."""
-  table = _positions(results).sort_values("position", kind="stable")
+  table = by_row(_positions(results)).sort_values("position")
   table = table[table.position > table.position.max() - MOST_POSITIONS]
   table["hue"] = table.position.map("position {:g}".format)
-  table["panel"] = _row_and_cell(table)
   title = "Accuracy by position in the order of service"
   return lines(results, table, "round", "hue", title=title)
 
@@ -210,7 +186,8 @@ def _positions(results: Results) -> pd.DataFrame:
 def accuracy_per_client(results: Results) -> Figure | None:
   """Draws the accuracy of every client, on the first and the last test set."""
   table = by_set(choose(results, "accuracy", "client"))
-  return dots(results, table, title="Accuracy of every client")
+  named = {"title": "Accuracy of every client", "xlabel": label("accuracy")}
+  return dots(results, table, **named)
 
 
 def class_accuracy_per_client(results: Results) -> Figure | None:
@@ -225,12 +202,10 @@ def class_accuracy_per_client(results: Results) -> Figure | None:
     return None
   counts = choose(results, "training_samples", *details)
   counts = counts[counts.row == results.rows[0]]
-  totals = counts.groupby("client").value.transform("sum")
-  share = counts.assign(
-    value=100 * counts.value / totals,
-    panel="share of the client's training samples",
-  )
-  table = pd.concat([share, table.assign(panel=table.row)])
+  total = counts.groupby("client").value.transform("sum")
+  panel = "share of the client's training samples"
+  share = counts.assign(value=100 * counts.value / total, panel=panel)
+  table = pd.concat([share, by_row(table)])
   title = "Accuracy of every client by class"
   key = "accuracy or share [%]"
   return heat(results, table, *details, title=title, key=key)
@@ -240,9 +215,8 @@ def cost_per_client(results: Results) -> Figure | None:
   """Draws what the training costs every client (SuperSFL Figure 5)."""
   costs = "modelled_seconds", "joules", "bytes"
   table = pd.concat(choose(results, cost, "client") for cost in costs)
-  if table.cell.nunique() > 1:
-    return None
   table["panel"] = table.metric.map(label)
+  table = table if table.cell.nunique() == 1 else table.iloc[:0]
   return dots(results, table, title="Cost of every client", sharex=False)
 
 
@@ -250,7 +224,7 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
   figure.__name__: figure
   for figure in (
     accuracy_over_rho, accuracy_over_severity, accuracy_over_field,
-    change_by_cell, learning_curves, metric_curves, accuracy_over_cost,
+    change_by_cell, learning_curves, accuracy_over_cost,
     accuracy_over_latency, effect_of_threshold, accuracy_over_gap,
     class_accuracy, accuracy_over_position, position_curves,
     accuracy_per_client, class_accuracy_per_client, cost_per_client,
@@ -258,27 +232,19 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
 }  # fmt: skip
 """Name of a file -> the figure's function, in the order of the report."""
 
-FORMS = against, bars, by_set, choose, dots, heat, lines, means
-STYLE = Figure, attempt, look, looks, save
-__all__ = [*FIGURES, *(x.__name__ for x in (*FORMS, *STYLE)), "draw", "FIGURES"]
+__all__ = [
+  *FIGURES, "against", "attempt", "bars", "by_row", "by_set", "choose", "dots",
+  "draw", "heat", "lines", "FIGURES",
+]  # fmt: skip
 
 
-def draw(
-  results: Results, folder: str | Path, names: Iterable[str] = FIGURES
-) -> list[Path]:
-  """Draws the figures that the results have the numbers for.
+def draw(results: Results, folder: Path) -> list[Path]:
+  """Draws the figures that the results have the numbers for; returns the PNGs.
 
-  Args:
-    results: of a run, of seeds, of a grid or of folders.
-    folder: gets the files NAME.png; it is made.
-    names: keys of FIGURES.
-
-  Returns:
-    The PNG files. A figure that cannot be drawn costs a line of the terminal.
+  A figure that cannot be drawn costs a line of the terminal.
   """
-  Path(folder).mkdir(parents=True, exist_ok=True)
   paths = []
-  for name in names:
-    make = functools.partial(FIGURES[name], results)
-    paths += attempt(Path(folder, f"{name}.png"), make)
+  for name, figure in FIGURES.items():
+    make = functools.partial(figure, results)
+    paths += attempt(folder / f"{name}.png", make)
   return paths

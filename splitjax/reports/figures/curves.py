@@ -1,44 +1,60 @@
 """Forms of figures: lines and points, bars, dots of clients, heat maps.
 
 Each draws a table of chosen numbers, see `choose`; its column "panel" has the
-titles of panels, and `options` are those of `style.panels`, such as the title.
-Means over seeds have Student's 95 % interval. A figure of one's own chooses
-numbers and says what varies:
+titles of panels, and `options` are those of `panels`, such as the title. Means
+over seeds have Student's 95 % interval. A figure of one's own chooses numbers
+and says what varies:
 
   >>> from splitjax.reports.figures import by_set, choose, lines
   >>> def worst_tenth(results):
   ...   table = by_set(choose(results, "worst_tenth", "round"))
   ...   return lines(results, table, "round", title="The worst tenth")
+
+A row of a report has one colour and marker in all its figures. Its fine-tuned
+copy has the same colour, a dashed line and hollow markers. Users' texts, such
+as labels and names of clients, are drawn letter by letter.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
+from splitjax import files
 from splitjax.reports import numbers
-from splitjax.reports.figures import style
-from splitjax.reports.figures.style import Look
 from splitjax.reports.paper_numbers import LARGEST
-from splitjax.reports.quantities import (
-  QUANTITIES,
-  field_name,
-  heading,
-  label,
-  quantity,
-)
+from splitjax.reports.quantities import field_name, heading, label, quantity
 from splitjax.reports.results import Results
 
-MOST_COLUMNS = 60
-"""A figure of more bars is not drawn: tables have its numbers."""
+Part = TypeVar("Part")
+Look = dict[str, Any]
+"""Options of a matplotlib line."""
 
-LINEAR = ("round", "rho", "position", "severity")
-"""Columns whose axis is never logarithmic."""
+MOST_PANELS = 16
+MOST_BARS = 60
+"""A figure of more panels or bars is not drawn: tables have its numbers."""
+
+WHOLE = ("round", "position", "severity")
+"""Columns of whole numbers, whose axis is never logarithmic."""
+
+FINE_TUNED = "+FT"
+MARKERS = "osD^vPXp<>h"
+COLOURS = (
+  "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
+  " #000000 #882255 #999933 #332288 #7F7F7F #A6761D"
+).split()
+"""Okabe and Ito's, then Paul Tol's, for the colour-blind."""
 
 
 def choose(
@@ -102,12 +118,9 @@ def against(
   `lines` over this column are points where a row has a single one.
   """
   details = [key for key in keys if key in numbers.DETAIL]
-  lines = choose(results, metric, *details)
-  if table.empty or lines.empty:
-    return table.iloc[:0].assign(**{metric: 0.0})
-  lines = means(lines, *keys)
-  column = lines.set_index(list(keys)).value.rename(metric)
-  return table.join(column, on=list(keys)).dropna(subset=metric)
+  lines = means(choose(results, metric, *details), *keys)
+  lines = lines[[*keys, "value"]].rename(columns={"value": metric})
+  return table.merge(lines, on=list(keys)).dropna(subset=metric)
 
 
 def lines(
@@ -124,85 +137,78 @@ def lines(
     table: chosen numbers; those of the same `x` are seeds.
     x: the column of numbers on the x axis.
     hue: the column whose values are lines.
-    **options: of `style.panels`; the axes are named by `x` and the metric
+    **options: of `panels`; the axes are named by `x` and the metric
       unless these say otherwise.
 
   Returns:
     The figure; None if there are no numbers, or too many panels.
   """
   averaged = means(table, hue, "panel", x)
-  metric = _metric(table)
-  looks = _looks(results, table) if hue == "row" else style.shades(table[hue])
-  span = averaged if options.get("sharex", True) else None
-  swept = x in LINEAR or (results and x in results.axes)
+  rows = results.rows if results and hue == "row" else table[hue]
+  shown = looks(rows, table[hue])
+  shared = options.get("sharex", True)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    values = sorted(set((part if span is None else span)[x]))
-    wide = x not in LINEAR and style.log_if_wide(axes, values)
-    if swept and not wide:
-      axes.set_xticks(values[:: -(-len(values) // 8)])
-      axes.xaxis.set_major_formatter("{x:g}")
-    for number, (key, look) in enumerate(looks.items()):
+    if x in WHOLE:
+      axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    elif x != "rho":
+      spread = (averaged if shared else part)[x]
+      if 0 < 10 * spread.min() <= spread.max():
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter("{x:g}")
+    for key, line in shown.items():
       curve = part[part[hue] == key].sort_values(x)
+      half = curve.half if curve.half.any() else None
       step = max(1, len(curve) // 8)
-      axes.plot(curve[x], curve.value, markevery=step, **look)
-      if not curve.half.any():
-        continue
-      # Only the bars are shifted: points stay where they belong.
-      points = min(3, 20 / len(looks)) * (number - (len(looks) - 1) / 2)
-      shift = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
-      bar: Any = {"ecolor": look["color"], "elinewidth": 1, "capsize": 2}
-      bar |= {"fmt": "none", "errorevery": step}
-      moved = axes.transData + shift
-      axes.errorbar(curve[x], curve.value, curve.half, transform=moved, **bar)
-    _frame(axes, metric, averaged.value)
+      bars: Any = {"elinewidth": 1, "capsize": 2, "errorevery": step}
+      axes.errorbar(curve[x], curve.value, half, markevery=step, **bars, **line)
+    if quantity(metric).unit == "%":
+      # A wide interval would flatten the means: it leaves the frame.
+      margin = 2 + 0.3 * np.ptp(averaged.value.dropna())
+      top = min(averaged.value.max() + margin, 102)
+      axes.set_ylim(max(averaged.value.min() - margin, -2), top)
 
-  named = {"xlabel": label(x) if x in QUANTITIES else field_name(x)}
-  named["ylabel"] = label(metric)
-  parts = _by_panel(averaged)
-  options = named | options | {"results": results, "shown": looks}
-  return style.panels(parts, draw, (3.6, 2.7), **options)
+  metric = next(iter(table.metric), "")
+  named = {"xlabel": field_name(label(x)), "ylabel": label(metric)}
+  options = named | options | {"results": results, "shown": shown}
+  return panels(_by_panel(averaged), draw, (3.6, 2.7), **options)
 
 
 def bars(
   results: Results, table: pd.DataFrame, **options: Any
 ) -> Figure | None:
-  """Draws a panel for each metric, with a bar for each row of a cell.
+  """Draws a bar for each row of a cell, in panels.
 
   The number over a bar is its change against the first row of the cell, in
   percent of that row's value.
   """
-  looks = _looks(results, table)
   order = list(dict.fromkeys(table.cell))
-  count = len(order) * len(looks)
-  width = 0.8 / max(1, len(looks))
-  if count > MOST_COLUMNS:
-    return None
+  shown = {
+    row: {"color": line["color"], "alpha": 0.5 if "linestyle" in line else 1}
+    for row, line in looks(results.rows, table.row).items()
+  }
+  count = len(order) * len(shown)
+  width = 0.8 / max(1, len(shown))
 
-  def draw(axes: Axes, metric: str) -> None:
-    averaged = means(table[table.metric == metric], "cell", "row")
-    averaged = averaged.set_index("cell")
-    base = averaged.value[averaged.row == results.rows[0]].reindex(order)
-    for number, (row, look) in enumerate(looks.items()):
-      line = averaged[averaged.row == row].reindex(order)
+  def draw(axes: Axes, part: pd.DataFrame) -> None:
+    averaged = means(part, "row", "cell").set_index(["row", "cell"])
+    first = averaged.loc[next(iter(shown))].reindex(order).value
+    for number, (row, fill) in enumerate(shown.items()):
+      values = averaged.loc[row].reindex(order)
       at = np.arange(len(order)) + width * (number + 0.5) - 0.4
-      fill: Any = {"color": look["color"], "edgecolor": "white"}
-      fill["hatch"] = "//" if "linestyle" in look else ""  # fine-tuned
-      half = line.half if line.half.any() else None
-      drawn = axes.bar(at, line.value, width, yerr=half, **fill)
-      change = 100 * (line.value / base.where(base > 0) - 1)
-      texts = change.map("{:+.0f}%".format).where(change.notna(), "")
+      drawn = axes.bar(at, values.value, width, yerr=values.half, **fill)
       if number:
+        texts = (100 * (values.value / first - 1)).map("{:+.0f}%".format)
         axes.bar_label(drawn, texts, size=7)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylim(0, min(axes.get_ylim()[1], 1.5 * averaged.value.max()))
-    axes.set_ylabel(label(metric))
-    style.name_ticks(axes, "x", order)
+    name_ticks(axes, "x", order)
 
-  parts = {"\n" * n: x for n, x in enumerate(dict.fromkeys(table.metric))}
-  shown = {k: {"color": x["color"], "linewidth": 7} for k, x in looks.items()}
-  options |= {"results": results, "shown": shown, "sharey": False}
-  return style.panels(parts, draw, (max(4.3, 0.45 * count), 2.3), **options)
+  options |= {"results": results, "sharey": False}
+  options["shown"] = {
+    row: fill | {"linewidth": 7} for row, fill in shown.items()
+  }
+  parts = _by_panel(table) if count <= MOST_BARS else {}
+  return panels(parts, draw, (max(4.3, 0.45 * count), 2.3), **options)
 
 
 def dots(
@@ -212,28 +218,23 @@ def dots(
 
   Clients of all seeds are pooled.
   """
-  looks = _looks(results, table)
-  shared = options.get("sharex", True)
+  shown = looks(results.rows, table.row)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    for level, (row, look) in enumerate(looks.items()):
+    for level, (row, line) in enumerate(shown.items()):
       values = np.sort(part.value[part.row == row].dropna())
       # A fixed quasi-random offset keeps dots of equal values apart.
-      offset = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
-      alpha = float(np.clip(30 / max(1, len(values)), 0.15, 0.6))
-      dot: Any = look | {"markersize": 3.2, "linestyle": "", "alpha": alpha}
+      offset = 0.6 * (np.arange(len(values)) * 0.618034 % 1) - 0.3
+      dot: Any = line | {"markersize": 3.2, "linestyle": "", "alpha": 0.4}
       axes.plot(values, level + offset, **dot)
       box: Any = {"showmeans": True, "showfliers": False, "widths": 0.66}
       axes.boxplot(values, positions=[level], orientation="horizontal", **box)
-    if not (shared or style.log_if_wide(axes, part.value)):
-      axes.set_xlim(left=0)
-    style.name_ticks(axes, "y", looks)
-    axes.set_ylim(len(looks) - 0.5, -0.5)
+    name_ticks(axes, "y", shown)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
 
   options["title"] += " (box: quartiles, line: median, triangle: mean)"
-  options["xlabel"] = label(_metric(table)) if shared else ""
-  size = (3.2, 0.6 + 0.36 * len(looks))
-  return style.panels(_by_panel(table), draw, size, results=results, **options)
+  size = (3.2, 0.6 + 0.36 * len(shown))
+  return panels(_by_panel(table), draw, size, results=results, **options)
 
 
 def heat(
@@ -247,7 +248,7 @@ def heat(
 ) -> Figure | None:
   """Draws means over seeds by two columns as colours, white where none is.
 
-  Few numbers are written out. `key` is the name of the colours, in per cent.
+  `key` is the name of the colours, in per cent.
   """
   averaged = means(table, "panel", index, columns)
   rows = _ordered(averaged[index])
@@ -260,19 +261,14 @@ def heat(
     image: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": colours}
     axes.imshow(values, vmin=0, vmax=100, **image)
     axes.grid(visible=False)
-    style.name_ticks(axes, "x", across)
-    style.name_ticks(axes, "y", rows)
-    written = len(across) <= 8 and len(rows) <= 16
-    for (line, column), value in np.ndenumerate(values) if written else ():
-      look: Any = {"color": "black" if value > 55 else "white", "size": 7}
-      text = f"{value:.0f}" if np.isfinite(value) else ""
-      axes.text(column, line, text, ha="center", va="center", **look)
+    name_ticks(axes, "x", across)
+    name_ticks(axes, "y", rows)
 
   size: Any = (0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows))
   size = np.clip(size, 2.5, 5)
   named: Any = {"xlabel": columns, "ylabel": index, "sharex": False}
   options = named | options | {"results": results}
-  figure = style.panels(_by_panel(averaged), draw, size, **options)
+  figure = panels(_by_panel(averaged), draw, size, **options)
   if figure:
     axes = figure.axes
     figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
@@ -292,20 +288,141 @@ def _by_panel(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
   return dict(list(table.groupby("panel", sort=False)))
 
 
-def _looks(results: Results | None, table: pd.DataFrame) -> dict[Any, Look]:
-  """The looks of the rows that the table has."""
-  rows = results.rows if results else list(table.row)
-  shown = set(table.row)
-  return {k: look for k, look in style.looks(rows).items() if k in shown}
+def look(number: int) -> Look:
+  """Returns how the n-th of several lines is drawn."""
+  marker = MARKERS[number % len(MARKERS)]
+  colour = COLOURS[number % len(COLOURS)]
+  return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
 
 
-def _metric(table: pd.DataFrame) -> str:
-  return next(iter(table.metric), "")
+def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, Look]:
+  """Returns how the rows that are shown are drawn; `names` are all rows."""
+  rows = list(dict.fromkeys(names))
+  bases = list(dict.fromkeys(row.removesuffix(FINE_TUNED) for row in rows))
+  tuned = {"linestyle": "--", "markerfacecolor": "white"}
+  return {
+    row: look(bases.index(row.removesuffix(FINE_TUNED)))
+    | (tuned if row not in bases else {})
+    for row in rows
+    if row in set(shown)
+  }
 
 
-def _frame(axes: Axes, metric: str, means: pd.Series) -> None:
-  """Frames means in per cent: an interval that would flatten them leaves it."""
-  if quantity(metric).unit == "%":
-    margin = 2 + 0.3 * np.ptp(means.dropna())
-    top = min(means.max() + margin, 102)
-    axes.set_ylim(max(means.min() - margin, -2), top)
+def plain(text: object, most: int = 48) -> str:
+  """Returns a text that matplotlib draws letter by letter, without formulas.
+
+  A text of more than `most` letters loses those in its middle.
+  """
+  text = "".join(c if c.isprintable() else " " for c in str(text))
+  if len(text) > most:
+    text = f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
+  return text.replace("$", r"\$")
+
+
+def panels(
+  parts: Mapping[Any, Part],
+  draw: Callable[[Axes, Part], None],
+  size: Sequence[float],
+  *,
+  title: str,
+  results: Results | None = None,
+  shown: Mapping[Any, Look] | None = None,
+  xlabel: str = "",
+  ylabel: str = "",
+  **options: Any,
+) -> Figure | None:
+  """Draws a figure of panels, with a legend and a title.
+
+  Args:
+    parts: title of a panel -> what `draw` draws in it.
+    draw: draws a part in the axes of its panel.
+    size: inches of a panel.
+    title: a user's text.
+    results: the title names their data and seeds.
+    shown: name -> look of what the legend lists, which has intervals as bars.
+    xlabel: the name of the x axes.
+    ylabel: the name of the y axes.
+    **options: of `Figure.subplots`; panels share both axes otherwise.
+
+  Returns:
+    The figure; None if there is no part, or too many.
+  """
+  if not 0 < len(parts) <= MOST_PANELS:
+    return None
+  rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
+  columns = math.ceil(len(parts) / rows)
+  width = max(5.2, 0.9 + columns * size[0])
+  height = 0.9 + rows * size[1]
+  # The legend lies below the panels, with as many columns as fit.
+  names = list(map(plain, shown or ()))
+  room = 0.65 + 0.078 * max(map(len, names), default=0)
+  side_by_side = max(1, int((width - 0.2) / room))
+  height += 0.2 * math.ceil(len(names) / side_by_side)
+  figure = Figure((width, height), layout="constrained")
+  options = {"sharex": True, "sharey": True, "squeeze": False} | options
+  grid = figure.subplots(rows, columns, **options).ravel()
+  for axes in grid[len(parts) :]:
+    axes.remove()
+  letters = int(12 * (width - 0.7) / columns)
+  for number, (axes, head) in enumerate(zip(grid, parts, strict=False)):
+    axes.set_title(textwrap.fill(plain(head, 2 * letters), letters), size=10)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9)
+    if number + columns >= len(parts):
+      axes.tick_params(labelbottom=True)
+      axes.set_xlabel(xlabel)
+    if number % columns == 0:
+      axes.set_ylabel(ylabel)
+    draw(axes, parts[head])
+  if shown:
+    legend(figure, shown, loc="outside lower center", ncols=side_by_side)
+  if results is not None:
+    trees = [run.settings for run in results.runs]
+    data = dict.fromkeys(str(tree["data"]["name"]) for tree in trees)
+    count = len(results.seeds)
+    seeds = "one seed" if count == 1 else f"{count} seeds"
+    bars = " (bars: 95 % interval)" if shown and count > 1 else ""
+    title += f"\n{' and '.join(data)}, {seeds}{bars}"
+  texts = [plain(line, 200) for line in title.splitlines()]
+  wrapped = [textwrap.fill(text, int(11.5 * width)) for text in texts]
+  figure.suptitle("\n".join(wrapped), fontsize=11)
+  return figure
+
+
+def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
+  """Adds a legend of the lines `shown`, name -> look."""
+  lines = [Line2D([], [], **look) for look in shown.values()]
+  numbers = list(map(str, range(len(shown))))  # names as "_x" are left out
+  drawn = owner.legend(lines, numbers, fontsize=9, frameon=False, **options)
+  for text, name in zip(drawn.get_texts(), shown, strict=True):
+    text.set_text(plain(name))
+
+
+def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
+  """Labels the positions 0, 1, ... of an axis with names, of many the n-th."""
+  texts = [plain(f"{x:g}" if isinstance(x, float) else x, 20) for x in names]
+  step = math.ceil(len(texts) / (12 if side == "x" else 25))
+  line = getattr(axes, f"{side}axis")
+  line.set_ticks(range(0, len(texts), step), texts[::step], fontsize=8)
+  inches = axes.bbox.width / axes.figure.dpi
+  if side == "x" and sum(len(x) + 2 for x in texts[::step]) > 14 * inches:
+    axes.tick_params(axis="x", labelrotation=90)
+
+
+def attempt(path: Path, draw: Callable[[], Figure | None]) -> list[Path]:
+  """Draws a figure and writes it as PNG, if there is one; returns its path.
+
+  If there is none, an earlier file is removed: it shows other numbers. A figure
+  that cannot be drawn costs a line of the terminal, and no more.
+  """
+  try:
+    if figure := draw():
+      save = functools.partial(figure.savefig, format="png", dpi=150)
+      files.write(path, save)
+      return [path]
+    path.unlink(missing_ok=True)
+  except Exception as error:
+    print(f"{path} is not drawn: {files.reason(error)}", file=sys.stderr)
+  return []

@@ -1,6 +1,5 @@
 """Maps: server embeddings, confusion matrices, and the clients' samples."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +11,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from splitjax.reports.figures import curves, style
+from splitjax.reports.figures import curves
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC"
   " #AA4499 #DDCC77 #117733 #88CCEE #CC6677"
 ).split()
 """Paul Tol's "muted": light and dark colours alternate, also in grey print."""
-
-MOST_BARS = 600
-"""The most segments drawn as bars with gaps; of more, bars touch."""
 
 MOST_NAMED = 20
 """The most groups that a legend lists; of more it gives only the number."""
@@ -49,29 +45,29 @@ def samples(
   colours: Any = COLOURS[: len(kinds)]
   if len(kinds) > len(COLOURS):
     colours = colormaps["viridis"](np.linspace(0, 0.96, len(kinds)))
-  edges = np.arange(len(clients) + 1) - 0.5
+  # One outline for each kind, with gaps between clients: bars take minutes.
+  edges = (np.arange(len(clients))[:, None] + [-0.4, 0.4]).ravel()
 
   def draw(axes: Axes, counts: np.ndarray) -> None:
     tops = np.cumsum(counts, axis=1)
     for top, height, colour in zip(tops.T, counts.T, colours, strict=True):
-      if counts.size <= MOST_BARS:
-        axes.bar(edges[1:] - 0.5, height, bottom=top - height, color=colour)
-      else:
-        fill = {"fill": True, "color": colour}
-        axes.stairs(top, edges, baseline=top - height, **fill)
+      base, outline = (np.repeat(x, 2) for x in (top - height, top))
+      outline[1::2] = base[1::2]
+      fill = {"fill": True, "color": colour}
+      axes.stairs(outline[:-1], edges, baseline=base[:-1], **fill)
     axes.grid(visible=False, axis="x")
-    axes.set_xlim(edges[0] - 0.3, edges[-1] + 0.3)
+    axes.set_xlim(edges[0] - 0.4, edges[-1] + 0.4)
     axes.set_ylim(0)
-    style.name_ticks(axes, "x", clients)
+    curves.name_ticks(axes, "x", clients)
 
   width = (4.6 if len(panels) == 1 else 2.6) + 0.03 * len(clients)
   named: Any = {"title": title, "xlabel": "client", "ylabel": ylabel}
-  figure: Any = style.panels(panels, draw, (min(8.6, width), 2.7), **named)
+  figure: Any = curves.panels(panels, draw, (min(8.6, width), 2.7), **named)
   limits = Normalize(-0.5, len(kinds) - 0.5)
   bar = figure.colorbar(
     ScalarMappable(limits, ListedColormap(colours)), ax=figure.axes, aspect=30
   )
-  style.name_ticks(bar.ax, "y", kinds)
+  curves.name_ticks(bar.ax, "y", kinds)
   return figure
 
 
@@ -87,10 +83,10 @@ def confusion(
     classes: names of the C classes; (): their numbers.
   """
   names = list(classes) or range(matrices.shape[-1])
-  table = pd.DataFrame(
-    itertools.product([0], titles, names, names),
-    columns=["seed", "panel", "class", "predicted class"],
-  ).assign(value=100 * matrices.ravel())
+  keys = ["panel", "class", "predicted class"]
+  index = pd.MultiIndex.from_product([titles, names, names], names=keys)
+  shares = pd.Series(100 * matrices.ravel(), index, name="value")
+  table = shares.reset_index().assign(seed=0)
   title = "Predicted classes of the samples of each class"
   key = "share of the class [%]"
   return curves.heat(
@@ -116,13 +112,13 @@ def embeddings(
 
   def draw(axes: Axes, name: str) -> None:
     members = np.unique(groups[name])
-    shown = {str(member): style.look(n) for n, member in enumerate(members)}
+    shown = {str(member): curves.look(n) for n, member in enumerate(members)}
     for member, look in zip(members, shown.values(), strict=True):
       look |= {"linestyle": "", "markeredgecolor": "0.2", "alpha": 0.8}
       axes.plot(*positions[groups[name] == member].T, **look)
     axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
     named = len(members) <= MOST_NAMED
-    style.legend(
+    curves.legend(
       axes,
       shown if named else {},
       title=name if named else f"{len(members)} {name}s; colours repeat",
@@ -134,4 +130,4 @@ def embeddings(
 
   parts = {f"by {name}": name for name in groups}
   ylabel = "t-SNE, second dimension (no unit)"
-  return style.panels(parts, draw, (4.4, 4.3), title=title, ylabel=ylabel)
+  return curves.panels(parts, draw, (4.4, 4.3), title=title, ylabel=ylabel)
