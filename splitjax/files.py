@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # a mistake on the command line must not wait for numpy
 
 # Texts.
 
-_LONGEST = 300
-
 
 def printable(value: object) -> str:
   """Converts a value to text and escapes line breaks and control characters."""
@@ -30,15 +28,10 @@ def printable(value: object) -> str:
   return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def one_line(error: object) -> str:
-  """Returns an error's message in one line, cut after 300 characters."""
-  text = printable(" ".join(str(error).split()))
-  return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
 def reason(error: BaseException) -> str:
-  """Returns an error's type and message in one line."""
-  return one_line(f"{type(error).__name__}: {error}")
+  """Returns an error's type and message in one line of 300 characters."""
+  text = printable(" ".join(f"{type(error).__name__}: {error}".split()))
+  return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 # Files.

@@ -166,9 +166,8 @@ class Spec(Checked):
     """Name in tables and figures; "" stands for the key."""
     return self._label
 
-  @property
-  def factory(self) -> Callable:
-    """What the registry holds under the name; UserError if nothing usable."""
+  def registered(self) -> Callable:
+    """Returns what the registry has; UserError if nothing can be made of it."""
     factories = registry_of(self._registry)
     if self.name not in factories:
       raise UserError(unknown(self._path, self.name, factories))
@@ -181,7 +180,7 @@ class Spec(Checked):
   @property
   def options(self) -> dict[str, Any]:
     """All options: the set ones, and the factory's defaults."""
-    options = declared(self.factory).items()
+    options = declared(self.registered()).items()
     return {name: option.default for name, option in options} | self._chosen
 
   def set(self, name: str, value: Any) -> None:
@@ -195,7 +194,7 @@ class Spec(Checked):
     elif name == "label":
       self._label = convert(value, str, path)
     else:
-      option = declared(self.factory).get(name)
+      option = declared(self.registered()).get(name)
       if option is None:
         raise NoSuchField(self.lacks(name))
       value = convert(value, option.hint, path)
@@ -210,7 +209,7 @@ class Spec(Checked):
     factories = registry_of(self._registry)
     owners = [n for n, f in factories.items() if name in declared(f)]
     kind = f"option of {self.name},"
-    text = unknown(self.path(name), name, declared(self.factory), kind)
+    text = unknown(self.path(name), name, declared(self.registered()), kind)
     if owners and "did you mean" not in text:
       text += f"; {self._path}={owners[0]} has it"
     return text
@@ -264,7 +263,7 @@ class Spec(Checked):
       raise UserError(f"{path}={written(source)} {text}")
     spec = cls(registry, convert(source["name"], str, f"{path}.name"))
     spec._path = path
-    spec.factory  # noqa: B018  # refuses a wrong name before its options
+    spec.registered()  # refuses a wrong name before its options
     for name, value in source.items():
       spec.set(str(name), value)
     return spec

@@ -17,7 +17,6 @@ from splitjax.config.tree import (
   key,
   named,
   plain,
-  several,
 )
 from splitjax.fields import (
   LATENCY,
@@ -245,7 +244,7 @@ class Eval(FieldGroup):
   #: a round, from 1, during whose last cycle a sequential method is evaluated
   #: after each group (Hydra, Figure 11); None: in none
   inside: Count | None = None
-  metrics: dict[str, Spec] = several("METRICS")  #: further ones of each client
+  metrics: dict[str, Spec] = named("METRICS")  #: further ones of each client
   confusion: bool = False  #: keep and draw confusion matrices
 
   @property
@@ -315,7 +314,7 @@ class Config(FieldGroup, root=True):
 
   data: Data = group(Data)  #: the data set and its partition
   backbone: Spec = named("BACKBONES", "cnn8")  #: the network and its cuts
-  methods: dict[str, Spec] = several("METHODS")  #: on the same clients
+  methods: dict[str, Spec] = named("METHODS")  #: on the same clients
   #: average: running statistics are averaged with the parameters of their
   #: layers; local: clients keep their statistics, scale and bias and do not
   #: send them (FedBN), while the server's are averaged; group_norm: group

@@ -24,18 +24,11 @@ def group(cls: type) -> Any:
   return dataclasses.field(default_factory=cls)
 
 
-def named(registry: str, name: str) -> Any:
-  """A field that holds a registered name with its options."""
+def named(registry: str, name: str | None = None) -> Any:
+  """A field of a registered name with options, or of several under keys."""
+  make: Any = functools.partial(Spec, registry, name) if name else dict
   return dataclasses.field(
-    default_factory=lambda: Spec(registry, name),
-    metadata={"registry": registry},
-  )
-
-
-def several(registry: str) -> Any:
-  """A field that holds several registered names, each under a key."""
-  return dataclasses.field(
-    default_factory=dict, metadata={"registry": registry}
+    default_factory=make, metadata={"registry": registry}
   )
 
 
@@ -236,9 +229,9 @@ def check(config: FieldGroup) -> None:
     elif slot.keyed:  # Python sets its entries freely
       config.set(name, value)
       for spec in getattr(config, name).values():
-        spec.factory  # noqa: B018
+        spec.registered()
     elif isinstance(value, Spec):
-      value.factory  # noqa: B018
+      value.registered()
     elif slot.registry:
       choices = registry_of(slot.registry)
       for word in [value] if isinstance(value, str) else value:
