@@ -74,12 +74,20 @@ def test_numbers_of_rounds_by_hand():
   assert not metrics & {"gap", "late_accuracy", "modelled_seconds", "joules"}
 
 
-def test_costs_add_up_over_the_rounds():
-  spent = {"seconds": 2.0, "client_joules": 3.0, "server_joules": 4.0}
-  log = [line(n, {"a": 0.1 * n}, cost=spent) for n in (1, 2)]
-  found = numbers(log, shared=True)
+@pytest.mark.parametrize(
+  ("target", "spent"), [(0.15, [2, 30, 4, 14]), (0.9, [None] * 4)]
+)
+def test_costs_add_up_over_the_rounds(target, spent):
+  cost = {"seconds": 2.0, "client_joules": 3.0, "server_joules": 4.0}
+  log = [line(n, {"a": 0.1 * n}, cost=cost) for n in (1, 2)]
+  found = numbers(log, shared=True, target=target)
   assert found["modelled_seconds", "", "a", "", 2, ""] == 4
   assert found["joules", "", "a", "", 2, ""] == 14
+  until = [
+    found[f"target_{name}", "", "a", "", None, ""]
+    for name in ("rounds", "bytes", "seconds", "joules")
+  ]
+  assert until == spent
   late = found["late_accuracy", "", "a", "all", None, ""]
   assert late == pytest.approx(0.15)
 
