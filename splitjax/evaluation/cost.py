@@ -29,7 +29,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.evaluation import means
 from splitjax.evaluation.subject import End, Finding, Subject
 from splitjax.fleet import Rates
 from splitjax.fleet.resources import Devices
@@ -171,7 +170,7 @@ def _numbers(end: End) -> Iterator[Number]:
     # The network's FLOPs may be unknown, and costs with them.
     if not all("cost" in line for line in end.lines):
       continue
-    accuracy = float(means.over_clients(scores.chosen.accuracy)[0])
+    accuracy = float(scores.summary["accuracy"][0])
     for metric, value in of_run(end, accuracy).items():
       yield Number(metric, value, label)
     for n, client in enumerate(end.subject.task.client_names):

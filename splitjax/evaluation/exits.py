@@ -19,7 +19,7 @@ from splitjax import losses, target, trees
 from splitjax.data.feed import BatchPlan, Samples, standardise
 from splitjax.engine import devices
 from splitjax.engine.round import TUNE
-from splitjax.fleet.fleets import CohortShape, Layout
+from splitjax.fleet.fleets import Layout
 from splitjax.methods.method import Method
 from splitjax.models import network, sizes
 from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree
@@ -134,7 +134,10 @@ def evaluate_clients(
       list(zip(clients, nets, tables, strict=True)),
     )
 
-  order = in_order(layout.cohorts, numbers)
+  # By client number, without padding.
+  real = [np.arange(cohort.width) < cohort.size for cohort in layout.cohorts]
+  rows = jnp.asarray(np.flatnonzero(np.concatenate(real)))
+  order = rows[jnp.argsort(jnp.concatenate(numbers)[rows])]
   exits = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
   return copied(exits, mesh)
 
@@ -303,10 +306,3 @@ def copied(tree: Tree, mesh: Mesh | None) -> Tree:
     return tree
   everywhere = NamedSharding(mesh, devices.COPIED)
   return jax.lax.with_sharding_constraint(tree, everywhere)
-
-
-def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
-  """Finds each client's row in the joined cohorts, [num_clients] int32."""
-  real = [np.arange(cohort.width) < cohort.size for cohort in cohorts]
-  rows = jnp.asarray(np.flatnonzero(np.concatenate(real)))
-  return rows[jnp.argsort(jnp.concatenate(numbers)[rows])]

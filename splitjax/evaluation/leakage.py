@@ -210,8 +210,8 @@ def reconstruction(
   The server has run the client's step on the public images [Z, H, W, c] uint8,
   which sent the messages `public`. It learns to undo it, in `steps` of Adam on
   the mean squared error of BATCH images, and applies the decoder to the
-  client's features ("up/features"). Returns [n, H, W, c] float in 0..1, the
-  inputs of the samples `sample[0]`.
+  client's "up/features". Returns the inputs of `sample[0]`, [n, H, W, c] float
+  in 0..1.
   """
   # Standardise features by the public ones that the decoder is trained on.
   features = jnp.asarray(public.sent["up/features"], float)
