@@ -163,7 +163,7 @@ def _numbers(end: End) -> Iterator[Number]:
   sent = {name: size / len(end.lines) for name, size in total.items()}
   for scores in end.scores:
     label = scores.label
-    yield Number("server_bytes", end.server_bytes, label)
+    yield Number("server_bytes", end.subject.server_bytes, label)
     for name, size in sent.items():
       yield Number("bytes", size, label, part=name)
     yield Number("bytes_per_round", sum(sent.values()), label)

@@ -138,7 +138,7 @@ def releases(end: End) -> dict[str, list[Release]]:
     epochs = -(-config.local_steps // np.maximum(batches, 1))
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
-    counts = [stage.get(name, 0) for stage in end.sent]
+    counts = [stage.get(name, 0) for stage in subject.sent]
     if kind not in config.privacy.noisy() or not any(counts):
       continue
     passes = sum(

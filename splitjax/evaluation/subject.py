@@ -37,6 +37,9 @@ class Subject(NamedTuple):
   shards: tuple[Shard, ...]  #: each cohort's data
   sizes: np.ndarray  #: [N] int, training samples of each client, on the host
   batch: int  #: the clients' batch size; a small cohort's may be less
+  server_bytes: int = 0  #: of the parameters that the server holds in a round
+  #: for each stage, message name -> how often a step sends it; () without noise
+  sent: Sequence[Mapping[str, int]] = ()
 
   @property
   def config(self) -> "Config":
@@ -81,9 +84,6 @@ class End(NamedTuple):
   #: the server, "visits" (rounds with served steps); with modelled costs busy
   #: "seconds" and "joules"
   totals: Mapping[str, np.ndarray]
-  server_bytes: int  #: of the parameters that the server holds in a round
-  #: for each stage, message name -> how often a step sends it
-  sent: Sequence[Mapping[str, int]]
   #: whether the lines have scores of this evaluation, not of another one
   current: bool = True
 

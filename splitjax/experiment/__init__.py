@@ -32,7 +32,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "runs": ["run", "run_grid", "run_seeds"],
     "task": [
       "build",
-      "end_of",
       "fresh_network",
       "make_subject",
     ],

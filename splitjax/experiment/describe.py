@@ -14,7 +14,7 @@ from splitjax.config.config import Config
 from splitjax.engine.round import run_round
 from splitjax.evaluation import cost
 from splitjax.evaluation.subject import Subject
-from splitjax.experiment import summary, tracing
+from splitjax.experiment import summary
 from splitjax.experiment.programs import Programs, clients_side_by_side
 from splitjax.experiment.task import Task, build, make_subject
 from splitjax.methods.method import Method
@@ -61,17 +61,17 @@ def describe_run(config: Config, folder: Path | None = None) -> Facts:
 def describe_text(facts: Facts, indent: str = "") -> str:
   """Formats facts for a terminal: a line each, and lists of dicts as tables."""
   lines = list[str]()
-  inner = f"{indent}  "
   for name, value in facts.items():
     if isinstance(value, dict) and value:
-      lines += [f"{indent}{name}", describe_text(value, inner)]
-    elif isinstance(value, list) and value:
-      rows = [x if isinstance(x, dict) else {"": x} for x in value]
-      table = tabulate(rows, "keys", "plain", floatfmt=",.4g", intfmt=",")
+      lines += [f"{indent}{name}", describe_text(value, f"{indent}  ")]
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+      table = tabulate(value, "keys", "plain", floatfmt=",.4g", intfmt=",")
       lines += [f"{indent}{name}", table]
     elif value:
       number = isinstance(value, int | float)
-      lines.append(f"{indent}{name}: {f'{value:,.10g}' if number else value}")
+      words = value if isinstance(value, list) else [value]
+      text = f"{value:,.10g}" if number else " ".join(map(str, words))
+      lines.append(f"{indent}{name}: {text}")
   return "\n".join(lines)
 
 
@@ -98,7 +98,7 @@ def _method(task: Task, key: str) -> Facts:
   facts: Facts = {
     "name": task.config.methods[key].name,
     "bytes": dict(sorted(sent.items())),
-    "server_bytes": tracing.at_server(subject),
+    "server_bytes": subject.server_bytes,
     "devices": subject.fleet.devices,
     "side_by_side": clients_side_by_side(subject),
   }

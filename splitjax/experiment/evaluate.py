@@ -13,6 +13,7 @@ from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config, significant
 from splitjax.config.tree import assign
+from splitjax.evaluation.subject import End
 from splitjax.experiment import (
   history,
   reporting,
@@ -22,7 +23,7 @@ from splitjax.experiment import (
 )
 from splitjax.experiment.console import say
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.task import Task, end_of, make_subject
+from splitjax.experiment.task import Task, make_subject
 from splitjax.experiment.train import finish, judge, placed
 from splitjax.experiment.trained import rebuilt
 from splitjax.experiment.workdirs import About
@@ -179,12 +180,15 @@ def _evaluate_method(
   state = placed(programs, storage.read(step, programs.shapes))
   old = vars(trained_config.eval)
   config = task.config
-  end = end_of(
-    method,
-    judge(programs, state, rows, None),
-    state,
-    programs.personalise(state),
-    *history.read_history(storage.Log(method_dir), trained_config, rows),
+  log = storage.Log(method_dir)
+  past = history.read_history(log, trained_config, rows)
+  end = End(
+    subject=method,
+    scores=judge(programs, state, rows, None),
+    state=state,
+    personal=programs.personalise(state),
+    lines=past.lines,
+    totals=past.clients,
     current=all(
       old[field] == value
       for field, value in vars(config.eval).items()

@@ -23,21 +23,14 @@ from splitjax import rules, target
 from splitjax.engine import devices
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
-from splitjax.evaluation.exits import (
-  Outputs,
-  evaluate_clients,
-  personalise_clients,
-)
+from splitjax.evaluation import exits
+from splitjax.evaluation.exits import Outputs
 from splitjax.evaluation.metrics import take_probabilities
 from splitjax.evaluation.subject import Subject
 from splitjax.experiment.console import say
 from splitjax.experiment.network import abstract_state
 from splitjax.experiment.shown import Shown, show
-from splitjax.experiment.task import (
-  fresh_network,
-  make_subject,
-  run_key,
-)
+from splitjax.experiment.task import fresh_network, make_subject, run_key
 from splitjax.fleet.fleets import Layout, with_padding
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
@@ -61,11 +54,9 @@ def compile_once(
 ) -> Any:
   """Compiles a jitted function for these arguments, or finds it compiled.
 
-  Args:
-    function: made by `jax.jit`, with the names of `static` as static_argnames.
-    arguments: of later calls, or their shapes, dtypes and shardings.
-    note: called before anything is compiled.
-    static: keywords, which are hashable; later calls are without them.
+  `arguments` are those of later calls, or their shapes and shardings. `static`
+  are its static_argnames; later calls are without them. `note` is called before
+  anything is compiled.
   """
   leaves, structure = jax.tree.flatten(arguments)
   key = (
@@ -114,8 +105,7 @@ class Programs:
     self.subject = subject
     self.task = subject.task
     # Arrays: processes compare what they put, and floats are in float64.
-    numbers = jax.tree.map(jnp.asarray, subject.method)
-    self.method = self._put(numbers)
+    self.method = self._put(jax.tree.map(jnp.asarray, subject.method))
     self._programs = dict[str, Any]()
     self._announce = functools.cache(lambda: say(f"{subject.label}: compiling"))
 
@@ -133,11 +123,11 @@ class Programs:
     full = fresh_network(self.task) if full is None else full
     seed = np.uint32(self.task.config.seed)
     arguments = self.method, *self._put((seed, jax.device_get(full)))
-    static: dict[str, Any] = {
-      "layout": self.subject.fleet.layout,
-      "mesh": self.task.mesh,
-    }
-    return compile_once(_start, *arguments, **static)(*arguments)
+    layout = self.subject.fleet.layout
+    program = compile_once(
+      _start, *arguments, layout=layout, mesh=self.task.mesh
+    )
+    return program(*arguments)
 
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that these programs need.
@@ -201,7 +191,7 @@ class Programs:
   @property
   def _personalise(self) -> Any:
     arguments = self.method, self.like, self.subject.shards
-    return self._program("personalise", personalise_clients, arguments)
+    return self._program("personalise", exits.personalise_clients, arguments)
 
   # Evaluations.
 
@@ -254,12 +244,14 @@ class Programs:
     arguments = *clients, task.pool, *self._put((images.rows, images.chunks))
     probabilities = take_probabilities(task.config.eval.metrics)
     test = self._program(
-      name, evaluate_clients, arguments, probabilities=probabilities
+      name, exits.evaluate_clients, arguments, probabilities=probabilities
     )
     if task.aside is None or len(self.subject.method.answers) < 2:
       return [(test, arguments)]
     held_out = *clients, *task.aside
-    calibrate = self._program(f"{name} held out", evaluate_clients, held_out)
+    calibrate = self._program(
+      f"{name} held out", exits.evaluate_clients, held_out
+    )
     return [(test, arguments), (calibrate, held_out)]
 
   # Compiling.
@@ -344,10 +336,7 @@ def clients_side_by_side(subject: Subject) -> int:
 
 
 def size_of(program: Any) -> int:
-  """Returns how many bytes a compiled program takes on a device.
-
-  Returns 0 if the device's compiler does not count bytes.
-  """
+  """Counts the bytes of a program on a device; 0 if its compiler does not."""
   counted = program.memory_analysis()
   if counted is None:
     return 0

@@ -1,8 +1,8 @@
 """Tables, figures and notes of the clients' data and devices."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,34 +29,30 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   folder.mkdir(parents=True, exist_ok=True)
   config = task.config
   sets = task.test_sets
-  inside = (sets.sets & sets.known).sum(axis=-1)
-  counts = np.stack([inside, sets.sets.sum(axis=-1) - inside], axis=-1)
   tested = {}
-  for name, of_set in zip(sets.names, counts, strict=True):
-    mean = of_set.sum(axis=1).mean()
-    share = of_set[:, 1].sum() / max(of_set.sum(), 1)
+  for name, chosen in zip(sets.names, sets.sets, strict=True):
+    sides = (chosen & sets.known, chosen & ~sets.known)
+    counts = np.stack([side.sum(axis=1) for side in sides], axis=1)
+    share = counts[:, 1].sum() / max(counts.sum(), 1)
+    mean = counts.sum(axis=1).mean()
     panel = f"{heading(name)}: mean {mean:,.0f} samples, {share:.0%} OOD"
-    tested[panel] = of_set
-  draw = functools.partial(maps.samples, clients=task.client_names)
-  setting = f"{config.data.name}, partition {config.data.partition.name}"
-  trained = functools.partial(
-    draw,
-    {"": task.class_counts},
-    task.class_names,
-    title=f"{setting}, seed {config.seed}",
-    ylabel="training samples",
+    tested[panel] = counts
+
+  def draw(panels: dict[str, np.ndarray], parts: list[str], kind: str) -> Any:
+    title = f"{config.data.name}: {kind}, seed {config.seed}"
+    names = task.client_names
+    label = kind.split(",")[0]
+    return maps.samples(panels, parts, clients=names, title=title, ylabel=label)
+
+  partition = f"training samples, partition {config.data.partition.name}"
+  shift = f"test samples, shift {config.eval.shift.name}"
+  trained = {"": task.class_counts}
+  drawn = attempt(
+    folder / PICTURES[0], lambda: draw(trained, task.class_names, partition)
   )
-  shown = functools.partial(
-    draw,
-    tested,
-    ["ID", "OOD"],
-    title=f"{setting}, shift {config.eval.shift.name}, seed {config.seed}",
-    ylabel="test samples",
+  return drawn + attempt(
+    folder / PICTURES[1], lambda: draw(tested, ["ID", "OOD"], shift)
   )
-  drawn = list[Path]()
-  for name, make in zip(PICTURES, (trained, shown), strict=True):
-    drawn += attempt(folder / name, make)
-  return drawn
 
 
 def write_clients(task: Task, folder: Path) -> None:

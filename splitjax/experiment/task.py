@@ -8,7 +8,7 @@ anything is compiled.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,8 +29,7 @@ from splitjax.engine.round import FAULT
 from splitjax.evaluation import gate, metrics
 from splitjax.evaluation.exits import chunked
 from splitjax.evaluation.gate import Calibration
-from splitjax.evaluation.scores import Scores
-from splitjax.evaluation.subject import End, Line, Subject
+from splitjax.evaluation.subject import Subject
 from splitjax.experiment import client_data, machine, tracing
 from splitjax.experiment.network import (
   Network,
@@ -43,10 +42,10 @@ from splitjax.experiment.network import (
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.methods.method import Method
-from splitjax.models.network import Backbone, Pretrained, init
+from splitjax.models.network import Pretrained, init
 from splitjax.reports import paper_numbers
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Net, Shard, State, UserError, naming
+from splitjax.types import Net, Shard, UserError, naming
 
 
 class Task(NamedTuple):
@@ -155,6 +154,13 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
     aside = gate.calibration(image, held, mesh)
     rows = chunked(aside.rows, config.eval.batch_size)
     aside = aside._replace(rows=put(rows))
+  drawn = faults.draw_faults(
+    faults.Faults(**vars(config.faults)),
+    jax.random.fold_in(run_key(config.seed), FAULT),
+    config.num_clients,
+    config.rounds,
+    config.seed,
+  )
   return Task(
     config=config,
     network=network,
@@ -168,19 +174,9 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
     pool=image if test_sets.pool == "train" else put(data.test_image),
     shown=chunked(test_sets.rows, config.eval.chunk),
     mesh=mesh,
-    faults=put(_faults(config)),
+    faults=put(drawn),
     held=held,
     aside=aside,
-  )
-
-
-def _faults(config: Config) -> FaultTable:
-  return faults.draw_faults(
-    faults.Faults(**vars(config.faults)),
-    jax.random.fold_in(run_key(config.seed), FAULT),
-    config.num_clients,
-    config.rounds,
-    config.seed,
   )
 
 
@@ -206,21 +202,15 @@ def fresh_network(task: Task) -> Net:
   """Makes the network that all methods start from, random or pretrained."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
-  # Leave out the file's weights, which the compiled function would keep alive.
   if not isinstance(net.start, Pretrained):
     return _draw(net, key)
+  # Leave out the file's weights, which the compiled function would keep alive.
   return net.start.into(_draw(dataclasses.replace(net, start="he"), key))
 
 
 # Optimising this program would take longer than it saves.
-@functools.partial(
-  jax.jit,
-  static_argnums=0,
-  compiler_options={"xla_backend_optimization_level": 0},
-)
-def _draw(net: Backbone, key: Array) -> Net:
-  """Draws a network's parameters."""
-  return init(net, key)
+_QUICK = {"xla_backend_optimization_level": 0}
+_draw = jax.jit(init, static_argnums=0, compiler_options=_QUICK)
 
 
 # One method.
@@ -285,7 +275,7 @@ def make_subject(task: Task, key: str) -> Subject:
     rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
     return Shard(task.image, task.label, *rows)
 
-  return Subject(
+  subject = Subject(
     task=task,
     key=key,
     method=method,
@@ -294,6 +284,10 @@ def make_subject(task: Task, key: str) -> Subject:
     shards=tuple(map(data_of, fleet.cohorts, plans)),
     sizes=sizes,
     batch=batch,
+  )
+  return subject._replace(
+    server_bytes=tracing.at_server(subject),
+    sent=tracing.of_steps(subject) if config.privacy.accounted else (),
   )
 
 
@@ -313,28 +307,3 @@ def _divide(task: Task, method: Method) -> Fleet:
     size = None
   chunks = [size] * len(fleet.cohorts)
   return fleets.divide(fleet, devices.size(task.mesh), chunks)
-
-
-def end_of(
-  subject: Subject,
-  scores: Sequence[Scores],
-  state: State,
-  personal: tuple[Net, ...],
-  lines: Sequence[Line],
-  totals: Mapping[str, np.ndarray],
-  *,
-  current: bool = True,
-) -> End:
-  """Makes what the measurements of a trained method get; see `End`."""
-  accounted = subject.config.privacy.accounted
-  return End(
-    subject=subject,
-    scores=scores,
-    state=state,
-    personal=personal,
-    lines=lines,
-    totals=totals,
-    server_bytes=tracing.at_server(subject),
-    sent=tracing.of_steps(subject) if accounted else (),
-    current=current,
-  )

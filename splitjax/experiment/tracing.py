@@ -50,24 +50,25 @@ def of_steps(subject: Subject) -> tuple[dict[str, int], ...]:
   The client that takes the step has the deepest cut.
   """
   method = subject.method
+  full = sizes.shapes(subject.backbone)
   counts = []
   for stage in method.stages():
 
-    def step(full, shards, stage=stage):
-      start = start_of(subject, -1, full, shards)
+    def step(*arguments, stage=stage):
+      start = start_of(subject, -1, *arguments)
       rows, real = start.samples.in_order()
       batch = start.samples.for_draws(rows[0], real[0], start.state.key)
       batches = (batch,) * method.views
       client = start.client, start.context, batches, start.state.key
       if method.topology == "merged":  # takes all clients at once
         client = trees.repeat(client, 1)
-      half, context, batches, key = client
+      half, context, *rest_of_step = client
       lent = method.lend(start.server, context)
-      return stage.step(half, lent, context, batches, key)
+      return stage.step(half, lent, context, *rest_of_step)
 
     with wire.listening() as heard:
       if not stage.once:
-        jax.eval_shape(step, sizes.shapes(subject.backbone), subject.shards)
+        jax.eval_shape(step, full, subject.shards)
     counts.append({name: len(messages) for name, messages in heard.items()})
   return tuple(counts)
 
@@ -75,12 +76,11 @@ def of_steps(subject: Subject) -> tuple[dict[str, int], ...]:
 def at_server(subject: Subject) -> int:
   """Counts the bytes of parameters that the simulated server holds in a round.
 
-  If clients share one server, it holds one server half. Otherwise it holds, for
-  each participant, a copy of the blocks behind the shallowest cut. It also
-  holds the numbers of the method's own state, such as the heads of groups
-  (Hydra, Section 4). A server that has the clients' blocks too (SuperSFL) holds
-  its whole network once more. The mean that clients start from, activations and
-  optimiser slots are not counted.
+  One server of all clients holds one half. Otherwise it holds, for each
+  participant, a copy of the blocks behind the shallowest cut, and once the
+  clients' blocks if it has them too (SuperSFL). To this comes the method's own
+  state, such as the heads of groups (Hydra, Section 4), but no mean that
+  clients start from, no activation and no slot of an optimiser.
   """
 
   def begin(*arguments):
@@ -91,22 +91,21 @@ def at_server(subject: Subject) -> int:
   net = subject.backbone
   full = sizes.shapes(net)
   server, copy = jax.eval_shape(begin, full, subject.shards)
-  params = copy.net.params
   memory = copy.memory if jax.tree.leaves(copy.memory) else server.memory
   if isinstance(memory, Half):
     memory = memory.net.params
-  heads = [
+  state = [
     leaf
     for leaf in jax.tree.leaves(memory)
     if jnp.issubdtype(leaf.dtype, jnp.floating)
   ]
   if one_server(method):
-    return trees.num_bytes((params, heads))
+    return trees.num_bytes((copy.net.params, state))
   if not method.needs_server:
-    return trees.num_bytes(heads)
+    return trees.num_bytes(state)
   behind = [full.params[name] for name in (*net.names(net.cuts[0]), "head")]
-  copies = subject.fleet.layout.participants * trees.num_bytes(behind)
+  copies = subject.fleet.participants * trees.num_bytes(behind)
   if method.uncut:  # the client's network stands for both parts
     return copies
-  once = server.net.params if net.names()[0] in params else ()
-  return copies + trees.num_bytes((once, heads))
+  once = server.net.params if net.names()[0] in copy.net.params else ()
+  return copies + trees.num_bytes((once, state))

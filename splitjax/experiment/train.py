@@ -35,7 +35,7 @@ from splitjax.experiment import (
 from splitjax.experiment.console import Progress, Stop, Stopped, say
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.storage import Checkpoints, Kept, Log, Record
-from splitjax.experiment.task import Task, end_of, make_subject
+from splitjax.experiment.task import Task, make_subject
 from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers
@@ -112,8 +112,14 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
     judged = judge(method, state, method.subject.method.rows, None)
   machine.wait_for_all("logged")  # process 0 has written all lines
   past = history.read_history(log, config, method.subject.method.rows)
-  personal = method.personalise(state)
-  end = end_of(method.subject, judged, state, personal, *past)
+  end = End(
+    subject=method.subject,
+    scores=judged,
+    state=state,
+    personal=method.personalise(state),
+    lines=past.lines,
+    totals=past.clients,
+  )
   trained_by = {
     "rounds": rounds,
     "notes": [*notes_on(method.subject, end, record)],

@@ -213,8 +213,6 @@ def end_of(spoilt=(), idle=()):
     personal=(),
     lines=(),
     totals={"steps": 4.0 * took_part, "bytes": 100.0 * took_part},
-    server_bytes=0,
-    sent=(),
   )
 
 
