@@ -195,7 +195,7 @@ def test_a_run_tells_of_a_servers_step_that_was_undone(tmp_path):
   c.mean_optimizer.name, c.mean_optimizer.lr = "fedavgm", 3e38
   results = experiment.run(tiny.resolved(c), tmp_path / "w")
   assert all(line["undone"] for line in runs.lines(tmp_path / "w"))
-  notes = [n for n in results.runs[0].notes if "mean_optimizer.lr" in n]
+  notes = [n for n in results.runs[0].notes if "server's step" in n]
   assert len(notes) == 1 and "round 1" in notes[0]
 
 

@@ -15,7 +15,7 @@ from splitjax import models
 from splitjax.fleet import Devices, Profiles, Rates, orders
 from splitjax.fleet.allocation import cut_costs, cut_table
 from splitjax.methods import METHODS
-from splitjax.methods.dfl import Clusters, clusters, similarity
+from splitjax.methods.dfl import clusters, similarity
 from splitjax.methods.optimizer import Optimizer
 from splitjax.types import Client
 
@@ -152,25 +152,6 @@ def test_planted_groups_are_found_and_averaged_apart():
   )
   toys.assert_close(after.net.params["block2"], want, 1e-12)
   assert server.memory.rounds == 2
-
-
-@pytest.mark.slow
-def test_a_client_keeps_its_normalisation():
-  net = toys.network((1, 2), batch_norm=True)
-  method = dfl(backbone=net, warmup=0, local_norm=True)
-  stacked = toys.stack(net, 2)
-  client = Client(net=stacked, memory=jnp.array([1.0, 3.0]))
-  server = method.first_server(toys.fresh(net), toys.whole(net), 2)
-  assert server.memory == Clusters(server.memory.cluster, 0)
-  both = jnp.ones(2, bool)
-  _, (after,) = method.merge(server, {}, (client,), (both,))
-  for part in (0, 1):  # parameters, then statistics
-    kept = after.net[part]["block1"]["BatchNorm_0"]
-    toys.assert_close(kept, stacked[part]["block1"]["BatchNorm_0"], 0)
-  dense = after.net.params["block1"]["Dense_0"]["kernel"]
-  start = stacked.params["block1"]["Dense_0"]["kernel"]
-  want = (start[0] + 3 * start[1]) / 4
-  toys.assert_close(dense, np.stack([want, want]), 1e-12)
 
 
 def test_cuts_price_the_ledger():
