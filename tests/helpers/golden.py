@@ -16,11 +16,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax.engine.loops import one_server
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.nets import toy
-from splitjax.simulation import sandbox
+from tests.helpers import worlds
 
 FILE = Path(__file__).resolve().parents[1] / "golden" / "rounds.json"
 NORMED = (
@@ -30,7 +27,7 @@ NORMED = (
 """Methods with a run on batch norm besides."""
 CASES = (*METHODS, *(f"{name}, batch norm" for name in NORMED))
 ROUNDS = 3
-OPTIONS = {"pgfedsplit": {"tau": 1}}
+OPTIONS = {"pgfedsplit": (("tau", 1),)}
 """Options that differ from the defaults: a head is sent in these rounds."""
 
 Numbers = dict[str, list[float]]
@@ -43,14 +40,14 @@ def play(case: str) -> Numbers:
   norm four of the six clients participate in a round.
   """
   name, _, batch_norm = case.partition(", ")
-  options = {"optimizer": Optimizer(lr=0.05), **OPTIONS.get(name, {})}
-  kind, norm = METHODS[name], bool(batch_norm)
   with jax.enable_x64(True):
-    method = kind(backbone=network((1, 2), norm), **options)
-    if one_server(method):
-      method = kind(backbone=network((1,), norm), **options)
-    fleet = sandbox.fleet_of(method, participants=4 if batch_norm else None)
-    trial = sandbox.build(method, fleet)
+    trial = worlds.world(
+      name,
+      options=OPTIONS.get(name, ()),
+      outer=(("lr", 0.05),),
+      batch_norm=bool(batch_norm),
+      participants=4 if batch_norm else None,
+    )
     state, losses = trial.state(), list[dict]()
     for _ in range(ROUNDS):
       state, metrics = trial.round(state)
@@ -60,7 +57,7 @@ def play(case: str) -> Numbers:
       for name in sorted(losses[0])
     }
     for cohort, clients, nets in zip(
-      fleet.cohorts, state.clients, trial.networks(state), strict=True
+      trial.fleet.cohorts, state.clients, trial.networks(state), strict=True
     ):
       stored = kept(clients, nets)
       numbers[f"clients of depth {cohort.depth}"] = summary(stored)
@@ -74,12 +71,6 @@ def kept(clients, nets):
   """What clients hold after a round: their own network, or the common one."""
   complete = len(jax.tree.leaves(clients.net)) == len(jax.tree.leaves(nets))
   return clients.net if complete else nets
-
-
-def network(depths, batch_norm):
-  """A toy network of three blocks."""
-  return toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3,
-             batch_norm=batch_norm)  # fmt: skip
 
 
 def summary(tree) -> list[float]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
+from layers import Dropped
 from marks import slow
 from worlds import one_shard, world
 
@@ -177,18 +177,6 @@ def test_networks_of_equal_losses_are_equal():
     for _ in range(2)
   )
   assert net.loss == other.loss and hash(net.loss) == hash(other.loss)
-
-
-class Dropped(nn.Module):
-  """Dropout of what a layer gives."""
-
-  layer: nn.Module
-  dropout: float = 0.5
-
-  @nn.compact
-  def __call__(self, x, train, real):
-    x = self.layer(x, train, real)
-    return nn.Dropout(self.dropout, deterministic=not train)(x)
 
 
 def dropped(net):

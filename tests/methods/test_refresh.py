@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from normalisation import Alone
+from layers import Alone
 
 from splitjax import data, models, trees
 from splitjax.data import Samples

@@ -9,24 +9,13 @@ import numpy as np
 import pytest
 import worlds as toys
 from flax import linen as nn
+from layers import Dropped
 from refusals import refused
 
 from splitjax import check_backbone, models, trees
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import DenseBlock, Style, toy
-
-
-class Dropped(nn.Module):
-  """A dense block with dropout; its attribute says that it draws."""
-
-  width: int
-  dropout: float = 0.5
-
-  @nn.compact
-  def __call__(self, x, train, real):
-    x = DenseBlock(self.width, Style())(x, train, real)
-    return nn.Dropout(self.dropout, deterministic=not train)(x)
 
 
 class Silent(Dropped):
@@ -50,7 +39,7 @@ def dropping(
   """The toy with blocks of different widths, and dropout in all."""
   net = toy(shape, classes, depths=depths, length=length)
   widths = dict(zip(net.blocks, toys.WIDTHS, strict=False))
-  blocks = {name: kind(width) for name, width in widths.items()}
+  blocks = {k: kind(DenseBlock(width, Style())) for k, width in widths.items()}
   return dataclasses.replace(net, blocks=blocks)
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from normalisation import Alone
+from layers import Alone
 from numpy_nets import EPS, draw, group_norm
 
 from splitjax.models import (
