@@ -25,6 +25,14 @@ def blocks(page):
   return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
+def names_of(page, *words, **scope):
+  """The names of a page's examples, or of those with a word, once they ran."""
+  for example in blocks(page):
+    if not words or any(word in example for word in words):
+      exec(compile(example, page.name, "exec"), scope)
+  return scope
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"])
 def test_the_first_run_is_a_valid_config(page, monkeypatch):
   """All of the example but the training: names exist, the config is checked."""
@@ -56,9 +64,7 @@ def test_the_first_run_is_a_valid_config(page, monkeypatch):
 def test_the_readmes_method_is_one(monkeypatch):
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
   monkeypatch.setattr(splitjax, "check_method", lambda factory: None)
-  (example,) = [b for b in blocks(ROOT / "README.md") if "@pytree" in b]
-  scope = {}
-  exec(compile(example, "README.md", "exec"), scope)
+  scope = names_of(ROOT / "README.md", "@pytree")
   network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
   sgd = methods.Optimizer(lr=0.1)
   method = scope["MyMethod"](backbone=network, optimizer=sgd)
@@ -79,9 +85,7 @@ def test_the_tables_and_figures_of_the_page(monkeypatch, tmp_path, capsys):
   ]
   results = made_up.seeds(2, more=more)
   monkeypatch.setattr(splitjax, "report_again", lambda folder: results)
-  scope = {}
-  for example in blocks(DOCS / "reports.md"):
-    exec(compile(example, "reports.md", "exec"), scope)
+  scope = names_of(DOCS / "reports.md")
   assert "HARMONY" in capsys.readouterr().out
   assert set(scope["mean"]) == set(results.rows)
   assert {x.name for x in tmp_path.glob("*.png")} >= {"curves.png"}
@@ -96,9 +100,7 @@ def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
       return [*models.shapes(make((8, 8, 1), 4)).params]
 
     monkeypatch.setattr(splitjax, "check_backbone", built)
-  (example,) = blocks(DOCS / "own_networks.md")
-  scope = {}
-  exec(compile(example, "own_networks.md", "exec"), scope)
+  names_of(DOCS / "own_networks.md")
   assert "my_network" in splitjax.BACKBONES
 
 
@@ -107,9 +109,7 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
   """Images, a table that trains, a series, texts and an own source."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setitem(splitjax.SOURCES, "spectra", None)  # removed at the end
-  scope = {}
-  for example in blocks(DOCS / "own_data.md"):
-    exec(compile(example, "own_data.md", "exec"), scope)
+  scope = names_of(DOCS / "own_data.md")
   said = capsys.readouterr().out
   for line in (
     "images (12, 12, 1)",
@@ -122,13 +122,8 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
 
 
 OWN_METHODS = (
-  "Proximal",
-  "Mine",
-  "OwnBiases",
-  "HeadThenBody",
-  "WarmUp",
-  "SlowServer",
-  "ByLoss",
+  *("Proximal", "Mine", "OwnBiases", "HeadThenBody"),
+  *("WarmUp", "SlowServer", "ByLoss"),
 )
 
 
@@ -138,10 +133,7 @@ def methods_of_the_page(monkeypatch):
   monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
   monkeypatch.setitem(splitjax.LOSSES, "poly", None)
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
-  scope = {}
-  for example in blocks(DOCS / "own_methods.md"):
-    exec(compile(example, "own_methods.md", "exec"), scope)
-  return scope
+  return names_of(DOCS / "own_methods.md")
 
 
 @pytest.mark.slow
@@ -168,10 +160,8 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
   c = splitjax.default(backbone="toy")
   c.data.name, c.data.train_samples, c.data.test_samples = "digits", 120, 50
   c.num_clients, c.data.partition.num_shards = 6, 12
-  scope = {"splitjax": splitjax, "c": c}
-  for example in blocks(DOCS / "data.md"):
-    if "def fade" in example or "def first_classes" in example:
-      exec(compile(example, "data.md", "exec"), scope)
+  words = "def fade", "def first_classes"
+  names_of(DOCS / "data.md", *words, splitjax=splitjax, c=c)
   task = splitjax.build(splitjax.Config.from_dict(c))
   sets = task.test_sets
   assert sets.names == ("first", "rest") and sets.sets.sum(axis=0).all()
@@ -184,9 +174,7 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
 
 def test_the_domains_of_the_page_are_tasks(monkeypatch, capsys):
   monkeypatch.setitem(splitjax.CORRUPTIONS, "negative", None)
-  scope = {}
-  for example in blocks(DOCS / "drift.md"):
-    exec(compile(example, "drift.md", "exec"), scope)
+  scope = names_of(DOCS / "drift.md")
   data, test_sets = scope["task"].data, scope["task"].test_sets
   assert data.domain_names[:2] == ("clean", "negative 5")
   c = scope["c"]
