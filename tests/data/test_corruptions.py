@@ -115,7 +115,6 @@ def test_training_images_are_in_their_domain_and_test_images_in_all(
   assert data.test_domain.tolist() == [0] * 12 + [1] * 12 + [2] * 12
   assert data.test_label.tolist() == plain.test_label.tolist() * 3
   assert data.test_client.tolist() == plain.test_client.tolist() * 3
-  assert data.test_image.dtype == data.train_image.dtype == np.uint8
 
 
 def test_an_image_draws_by_seed_split_and_row_alone():

@@ -3,7 +3,6 @@
 import io
 
 import numpy as np
-import pytest
 from PIL import Image
 from refusals import refused
 
@@ -68,9 +67,8 @@ def test_part_keeps_a_rare_class_or_refuses(monkeypatch):
       load("digits", **{f"{split}_samples": samples})
 
 
-@pytest.fixture(name="prepared", scope="module")
-def prepare_with_tfds(tmp_path_factory):
-  """TFDS's folder with a small data set that it wrote, and the samples."""
+def test_what_tensorflow_datasets_prepared(tmp_path):
+  """A small data set that the library writes."""
   import tensorflow_datasets as tfds
 
   rng = np.random.default_rng(0)
@@ -91,60 +89,44 @@ def prepare_with_tfds(tmp_path_factory):
 
     def _split_generators(self, manager):
       del manager
-      return {"train": self._examples(0, 20), "test": self._examples(20, 30)}
+      ends = {"train": range(20), "test": range(20, 30)}
+      return {
+        name: self._generate_examples(rows) for name, rows in ends.items()
+      }
 
-    def _examples(self, first, last):
-      for i in range(first, last):
-        file = io.BytesIO()
+    def _generate_examples(self, rows):
+      for i in rows:
+        file = io.BytesIO()  # the library's own encoder needs TensorFlow
         Image.fromarray(image[i]).save(file, "png")
         yield i, {"picture": file.getvalue(), "kind": i % 3}
 
-    def _generate_examples(self):
-      raise NotImplementedError  # abstract
-
-  folder = tmp_path_factory.mktemp("tfds")
   Small.name = "small"
-  builder = Small(data_dir=folder, file_format="array_record")
+  builder = Small(data_dir=tmp_path, file_format="array_record")
   builder.download_and_prepare()
-  return folder, image
-
-
-def test_what_tensorflow_datasets_prepared(prepared):
-  folder, image = prepared
-  data = load("tfds:small", data_dir=folder)
+  data = load("tfds:small", data_dir=tmp_path)
   assert data.name == "tfds:small" and data.class_names == ("ant", "bee", "cow")
   assert data.train_image.shape == (20, 5, 4, 3) and data.classes == 3
-  given = data._replace(train_image=image[:20], train_label=np.arange(20) % 3)
-  assert bag(data) == bag(given)
+  written = data._replace(train_image=image[:20], train_label=np.arange(20) % 3)
+  assert bag(data) == bag(written)
   assert sorted(data.test_label.tolist()) == sorted(np.arange(20, 30) % 3)
   with refused("data.name = 'tfds:absent'"):
-    load("tfds:absent", data_dir=folder)
-
-
-TABLE = Dataset(
-  name="mine",
-  classes=3,
-  train_image=np.arange(12.0, dtype=np.float32).reshape(6, 2),
-  train_label=np.arange(6, dtype=np.int64) % 3,
-  test_image=np.arange(6.0, dtype=np.float32).reshape(3, 2),
-  test_label=np.arange(3, dtype=np.int32),
-  train_client=np.arange(6) % 2,
-  client_names=("a", "b"),
-)
+    load("tfds:absent", data_dir=tmp_path)
 
 
 def test_a_source_of_one_s_own_is_checked(monkeypatch):
-  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: TABLE)
+  x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 3
+  right = Dataset("mine", 3, x, y, x[:3], y[:3], train_client=y % 2)
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: right)
   data = load("mine")
   assert data.train_label.dtype == np.int32 and data.kind == "table"
-  np.testing.assert_array_equal(data.train_client, TABLE.train_client)
+  assert data.train_client.tolist() == right.train_client.tolist()
   for wrong in (
-    {"train_client": np.arange(6)},
+    {"train_client": np.arange(6), "client_names": ("a", "b")},
     {"vocabulary": 3.5},
     {"class_names": ("a", "b")},
     {"test_image": np.array([[None, 1.0]] * 3)},
   ):
-    table = TABLE._replace(**wrong)
+    table = right._replace(**wrong)
     monkeypatch.setitem(SOURCES, "mine", lambda _, table=table: table)
     with refused("data.name"):
       load("mine")
