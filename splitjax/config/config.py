@@ -13,6 +13,7 @@ from splitjax.config.tree import (
   FieldGroup,
   assign,
   check,
+  flat,
   group,
   key,
   named,
@@ -521,21 +522,13 @@ def within(path: str, fields: Sequence[str]) -> bool:
   return any(f"{path}.".startswith(f"{field}.") for field in fields)
 
 
-def significant(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Returns the part of a config's dict that can change a result.
+def significant(tree: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns what can change a result in a config's dict: path -> value.
 
   Paths of files become "PATH", because runs identify files by digests.
   """
-  out: dict[str, Any] = {}
-  for name, value in tree.items():
-    path = prefix + name
-    if within(path, BOOKKEEPING):
-      continue
-    if isinstance(value, dict):
-      value = significant(value, f"{path}.")
-    elif path == "backbone.pretrained":
-      value = None if value is None else "PATH"
-    elif path == "data.name":
-      value = str(value).partition(":")[0]  # npz:PATH
-    out[name] = copy.copy(value)
-  return out
+  values = {p: v for p, v in flat(tree).items() if not within(p, BOOKKEEPING)}
+  values["data.name"] = values["data.name"].partition(":")[0]  # npz:PATH
+  if values.get("backbone.pretrained") is not None:
+    values["backbone.pretrained"] = "PATH"
+  return values

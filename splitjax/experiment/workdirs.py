@@ -260,12 +260,13 @@ def difference(stored: Json, current: Json) -> str | None:
   shared = configs[0]["methods"].keys() & configs[1]["methods"].keys()
 
   def fields_of(config: Json) -> Json:
-    fields = significant(config)
-    del fields["title"], fields["rounds"]
-    fields["methods"] = {
-      key: {k: v for k, v in fields["methods"][key].items() if k != "label"}
-      for key in shared
-    }
+    fields = dict[str, Any]()
+    for path, value in significant(config).items():
+      group, _, option = path.partition(".")
+      counts = group != "methods" or option.partition(".")[0] in shared
+      labels = path in ("title", "rounds") or option.endswith(".label")
+      if counts and not labels:
+        fields[path] = value
     return fields
 
   differs = first_difference(*map(fields_of, configs))
