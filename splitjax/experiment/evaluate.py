@@ -82,8 +82,11 @@ def evaluate_again(
     )
   if config is not None:
     loading.execute(config)
-  _evaluate(workdir, changes or {}, name, figures)
-  return reporting.report_again(workdir / name, figures=figures)
+  if not workdirs.kind_of(workdir):
+    workdirs.read_run(workdir)  # says that there is none; only a run is held
+  with workdirs.held(workdir):
+    _evaluate(workdir, changes or {}, name, figures)
+    return reporting.report_again(workdir / name, figures=figures)
 
 
 def _evaluate(
@@ -98,19 +101,18 @@ def _evaluate(
   Of a run those in `keys` are evaluated; None: all.
   """
   kind = workdirs.kind_of(folder)
-  if kind is None:
-    workdirs.read_run(folder)  # says that there is none; only a run is held
   inner: reporting.Figures = "all" if figures == "all" else "none"
-  with workdirs.held(folder):
-    if kind == "grid":
-      for cell in workdirs.read_grid(folder)["cells"]:
-        with contextlib.suppress(workdirs.Unfinished):
-          _evaluate(folder / cell["name"], changes, name, inner)
-    elif kind == "seeds":
-      runs, keys = workdirs.comparable(workdirs.seeds_of(folder))
-      for run in runs:
-        _evaluate(run, changes, name, figures, keys)
-    else:
+  if kind == "grid":
+    for cell in workdirs.read_grid(folder)["cells"]:
+      with contextlib.suppress(workdirs.Unfinished):
+        _evaluate(folder / cell["name"], changes, name, inner)
+  elif kind == "seeds":
+    runs, keys = workdirs.comparable(workdirs.seeds_of(folder))
+    for run in runs:
+      _evaluate(run, changes, name, figures, keys)
+  else:
+    workdirs.read_run(folder)  # a cell may not have begun
+    with workdirs.held(folder):
       _evaluate_run(folder, changes, name, figures, keys)
 
 
@@ -196,11 +198,6 @@ def _evaluate_method(
     ),
   )
   settings = config.to_dict()
-  trained_by = {
-    "rounds": about.rounds,
-    "notes": about.notes,
-    "hardware": about.hardware,
-    "seconds": about.seconds,
-    "evaluated": {field: settings[field] for field in ("eval", "privacy")},
-  }
-  finish(end, workdirs.folder(workdir / name, key), trained_by)
+  changed = {field: settings[field] for field in ("eval", "privacy")}
+  about = dataclasses.replace(about, evaluated=changed)
+  finish(end, workdirs.folder(workdir / name, key), about)

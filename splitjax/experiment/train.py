@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,13 +119,13 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
     lines=past.lines,
     totals=past.clients,
   )
-  trained_by = {
-    "rounds": rounds,
-    "notes": [*notes_on(method.subject, end, record)],
-    "hardware": console.hardware(),
-    "seconds": record.seconds,
-  }
-  finish(end, method_dir, trained_by, {"exits.npz": exits(task, end)})
+  about = About(
+    rounds=rounds,
+    notes=[*notes_on(method.subject, end, record)],
+    hardware=console.hardware(),
+    seconds=record.seconds,
+  )
+  finish(end, method_dir, about, {"exits.npz": exits(task, end)})
   times = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
   say(f"{method.subject.label}: {rounds} rounds done ({times})")
 
@@ -303,13 +302,12 @@ PARTS = (
 def finish(
   end: End,
   method_dir: Path,
-  trained: Mapping[str, Any],
+  about: About,
   arrays: Mapping[str, Arrays] = MappingProxyType({}),
 ) -> None:
   """Measures a trained method and writes its numbers.
 
-  `trained` has fields of About that tell of the training, `arrays` what is
-  stored beside what was measured.
+  `about` tells of the training, `arrays` are stored beside what was measured.
   """
   subject = end.subject
   finding, measured = measurements.measure(end)
@@ -318,11 +316,11 @@ def finish(
   if at_end.swept is not None:
     limits = dict(zip(at_end.sets.names, at_end.chosen.threshold, strict=True))
   name = subject.config.methods[subject.key].name
-  about = About(
+  about = dataclasses.replace(
+    about,
     methods={row.label: name for row in end.scores},
     tests=[*summary.notes(subject.task), *finding.notes],
     thresholds=files.plain(limits),
-    **trained,
   )
   lines = list(finding.numbers)
   for row in subject.labels:

@@ -320,9 +320,9 @@ class About:
   """
 
   rounds: int = 0
-  methods: dict[str, str]
+  methods: dict[str, str] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
-  tests: list[str]
+  tests: list[str] = dataclasses.field(default_factory=list)
   hardware: str = ""
   seconds: dict[str, float] = dataclasses.field(default_factory=dict)
   thresholds: dict[str, list[float]] | None = None

@@ -220,7 +220,7 @@ def test_seeds_and_methods_that_can_be_compared(done, seeds, keys, tmp_path):
     run = tmp_path / f"seed{number}"
     with experiment.claimed(run, config(a="local", b="fedavg"), {}):
       for key in finished:
-        about = workdirs.About(methods={}, tests=[], rounds=1)
+        about = workdirs.About(rounds=1)
         place = experiment.folder(run, key)
         workdirs.write_results(place, about, numbers.frame([], 0), {})
   runs, methods = experiment.comparable(experiment.seeds_of(tmp_path))
