@@ -12,7 +12,7 @@ import tiny
 from selected import timeless
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, SHIFTS, experiment, target
+from splitjax import METHODS, experiment, target
 from splitjax.experiment import ROOM, Programs, size_of, that_fit
 
 
@@ -84,24 +84,6 @@ def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
-
-
-def test_programs_for_other_shapes():
-  # On a test set that all share an evaluation does not use a client's rows, so
-  # that it computes the same however many these are.
-  c = tiny.tiny(own="local")
-  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
-  c.data.partition = splitjax.spec(
-    PARTITIONS, "dirichlet", alpha=0.5, min_samples=12
-  )
-  widths = set()
-  for c.seed in (0, 5):
-    task = experiment.build(tiny.resolved(c))
-    subject = experiment.make_subject(task, "own")
-    widths.add(subject.shards[0].rows.shape)
-    state = Programs(subject).begin()
-    Programs(subject).evaluate(state)
-  assert len(widths) == 2
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import re
 
 import numpy as np
@@ -47,12 +46,9 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   assert results.sets == sets and results.rows == ["splitgp"]
   page, said = (workdir / "report.md").read_text(), capsys.readouterr().out
   assert all(name in page and name in said for name in sets)
-  figures = {path.name for path in workdir.glob("*.png")}
-  assert {"clients.png", "test_sets.png"} <= figures
-  assert all(f"]({name})" in page for name in figures)
-  assert "accuracy_over_rho.png" not in figures
-  log = (workdir / "methods/splitgp/rounds.jsonl").read_text().splitlines()
-  assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
+  drawn = {path.name for path in workdir.glob("*.png")}
+  assert {"clients.png", "test_sets.png"} <= drawn
+  assert all(f"]({name})" in page for name in drawn)
   trained = splitjax.load(workdir, "splitgp")
   assert list(trained.thresholds) == sets
   kept = np.load(experiment.folder(workdir, "splitgp") / "exits.npz")
@@ -239,18 +235,3 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
   ):
     with pytest.raises(UserError, match="trained on other data"):
       again()
-
-
-@pytest.mark.slow
-def test_evaluation_and_seeds_show_their_clients(tmp_path, figures, blank):
-  made = config("local", method="local")
-  splitjax.run_seeds(made, tmp_path / "w", [0])
-  found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
-  assert sorted(found.seeds) == [0, 1]
-  page = (tmp_path / "w" / "report.md").read_text()
-  assert "](clients.png)" in page and "](test_sets.png)" in page
-  seed = tmp_path / "w" / "seed0"
-  splitjax.evaluate_again(seed)
-  page = (seed / "evaluate" / "report.md").read_text()
-  assert "](test_sets.png)" in page
-  assert (seed / "evaluate" / "test_sets.png").exists()
