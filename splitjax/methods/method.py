@@ -261,9 +261,9 @@ class Method:
   ) -> tuple[Client, Shares]:
     """Ends a client's round -> what it keeps, its shares of sums over clients.
 
-    `weight` is that of `weight`, or 0 if the client must not count: it is left
-    out, or something that it computed is not finite. The mean of "common" is
-    the next `server.common`; the round adds "net", from `copies`.
+    `weight` is the result of `weight`, or 0 if the client must not count: it
+    sits out, or has a number that is not finite. The mean of "common" is the
+    next `server.common`; the round adds "net", from `copies`.
     """
     self.exchange("up", half.net)
     sent = nets.select(half.net, self.sends)
@@ -273,8 +273,9 @@ class Method:
   def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
-    A block that no features passed is left out: it would hold the mean back.
-    Where one server serves all clients, it is the copy, and `context` is ().
+    A block that no step has moved (`copy.touched`), since no features passed
+    it, is left out: it would hold the mean back. Where one server serves all
+    clients, it is the copy, and `context` is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)
     return shares_of(copy.net, weights)

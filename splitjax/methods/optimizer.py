@@ -31,14 +31,9 @@ from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import NO_BLOCKS, Half, Net, Server, Tree, UserError
 
-
-def _beta(momentum: Any) -> Any:
-  return 0.0 if momentum is None else momentum
-
-
 OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
   "sgd": lambda m: optax.identity() if m is None else optax.trace(m),
-  "adam": lambda m: optax.scale_by_adam(_beta(m)),
+  "adam": lambda m: optax.scale_by_adam(0.0 if m is None else m),
 }
 """Name -> (momentum or None) -> optax transformation, without learning rate and
 weight decay. Add your own before a config names it."""
