@@ -10,11 +10,11 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from splitjax.config import tree
 from splitjax.config.config import BOOKKEEPING, Config, within
-from splitjax.fields import Natural, Text, convert, native, split, written
+from splitjax.fields import NOT_NEGATIVE, Text, convert, native, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
@@ -102,13 +102,9 @@ def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
   Raises:
     UserError: a seed is invalid or given twice, or none is given.
   """
-  numbers = native(numbers)
   if isinstance(numbers, str):
-    numbers = tuple(map(Text, numbers.split(",")))
-  if not isinstance(numbers, list | tuple) or not numbers:
-    text = "must be different whole numbers, as in 0,1,2"
-    raise UserError(f"{path}={written(numbers)} {text}")
-  seeds = tuple(convert(number, Natural, path) for number in numbers)
+    numbers = Text(numbers)
+  seeds = convert(numbers, Annotated[tuple[int, ...], NOT_NEGATIVE], path)
   _check_repeated(seeds, path)
   return seeds
 
