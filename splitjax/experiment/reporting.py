@@ -3,9 +3,7 @@
 Nothing is trained or evaluated, so no config file and no data are needed.
 """
 
-import contextlib
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +19,8 @@ from splitjax.reports.results import Results, Run
 from splitjax.types import UserError
 
 Figures = Literal["none", "report", "all"]
-"""Which reports get figures: none; the one that is asked for; or also those of
-the seeds of a run and of the cells of a grid."""
-
-
-def alone(figures: Figures) -> Figures:
-  """What a report without those of its parts draws."""
-  return "none" if figures == "none" else "report"
+"""Which reports get figures: none; the one that is asked for; or, in training,
+also those of the seeds of a run and of the cells of a grid."""
 
 
 def report_again(
@@ -38,7 +31,7 @@ def report_again(
   Args:
     workdir: the folder of a run, of its seeds, of a grid, or of an evaluation
       in one of them.
-    figures: "all" also writes the reports of seeds and cells again.
+    figures: whether it gets figures.
 
   Returns:
     The results.
@@ -52,17 +45,10 @@ def report_again(
     >>> results.rows
     ['splitgp']
   """
-  workdir = files.expanded(workdir)
-  folder, into = _split(workdir)
-  collected = collect(workdir)
-  inside = workdirs.seeds_of(folder)
-  if workdirs.kind_of(folder) == "grid":
-    inside = [folder / x["name"] for x in workdirs.read_grid(folder)["cells"]]
-  with workdirs.held(folder):
-    for part in inside if figures == "all" else ():
-      with contextlib.suppress(Unfinished):
-        report_again(part / into, figures=figures)
-    write(collected, workdir, figures)
+  folder = files.expanded(workdir)
+  collected = collect(folder)
+  with workdirs.held(_split(folder)[0]):
+    write(collected, folder, figures)
   return collected
 
 
@@ -81,8 +67,7 @@ def write(
     from splitjax.reports.figures import draw  # imports matplotlib
 
     drawn += draw(collected, folder)
-    if not collected.axes:
-      drawn += pictures(collected.runs[0], folder)
+    drawn += [] if collected.axes else pictures(collected.runs[0], folder)
   return page.write_page(collected, folder, drawn)
 
 
@@ -92,20 +77,19 @@ def pictures(run: Run, folder: Path) -> list[Path]:
 
   source = Path(run.folder, _split(folder)[1])
   of = f"{run.settings['data']['name']}, seed {run.settings['seed']}"
-
-  def draw(path: Path, picture: Callable[..., Any], label: str) -> Any:
-    if path.exists():
-      return picture(files.read_arrays(path), label, of, maps)
-
   drawn = list[Path]()
   for name, module in measurements.drawn().items():
     for key, spec in run.settings["methods"].items():
       path = workdirs.folder(source, key) / f"{name}.npz"
       label = spec.get("label") or key
-      make = functools.partial(draw, path, module.picture, label)
-      drawn += attempt(folder / f"{name}_{key}.png", make)
+
+      def draw(path=path, module=module, label=label):
+        if path.exists():
+          return module.picture(files.read_arrays(path), label, of, maps)
+
+      drawn += attempt(folder / f"{name}_{key}.png", draw)
   # Its training has drawn the clients, and the inside of a round.
-  drawn += [folder / name for name in PICTURES if (folder / name).exists()]
+  drawn += filter(Path.exists, map(folder.joinpath, PICTURES))
   return [*drawn, *sorted(source.glob("inside_*.png"))]
 
 
@@ -126,15 +110,15 @@ def collect(*folders: str | Path) -> Results:
   for name in map(str, folders):
     folder, into = _split(files.expanded(name))
     column = {"run": name.rstrip("/")} if len(folders) > 1 else {}
-    before = len(parts)
-    for run, cell in _runs(folder).items():
+    count = len(parts)
+    for run, cell in _runs(folder):
       part = _of_run(run, into, remarks)
       if run.resolve() in parts:
         raise UserError(f"{run} is given twice: name different folders")
       if part is not None:
         parts[run.resolve()] = part
         values.append(column | cell)
-    if len(parts) == before:
+    if len(parts) == count:
       raise Unfinished(f"--workdir={name}: no method is finished yet")
   title = " | ".join(dict.fromkeys(part.title for part in parts.values()))
   return results.gather(title, list(parts.values()), values, remarks)
@@ -147,18 +131,16 @@ def _split(folder: Path) -> tuple[Path, str]:
   return folder, ""
 
 
-def _runs(folder: Path) -> dict[Path, dict[str, Any]]:
-  """The runs that a folder has or should have -> the values of their cells."""
+def _runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+  """Yields the runs that a folder has, or should have, and their cells."""
   grid: Any = {"seeds": None, "cells": [{"name": "", "values": {}}]}
   if workdirs.kind_of(folder) == "grid":
     grid = workdirs.read_grid(folder)
-  runs = {}
   for cell in grid["cells"]:
-    inside = folder / cell["name"]
-    seeds = [inside / f"seed{number}" for number in grid["seeds"] or ()]
-    for run in [*seeds, *workdirs.seeds_of(inside)] or [inside]:
-      runs[run] = cell["values"]
-  return runs
+    path = folder / cell["name"]
+    seeds = [path / f"seed{number}" for number in grid["seeds"] or ()]
+    for run in dict.fromkeys([*seeds, *workdirs.seeds_of(path)] or [path]):
+      yield run, cell["values"]
 
 
 def _of_run(folder: Path, into: str, remarks: list[str]) -> Results | None:

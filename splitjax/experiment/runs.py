@@ -145,7 +145,7 @@ def run_seeds(
       _run(task, workdir / f"seed{number}", stop, inner)
     if not machine.is_first_process():
       return NONE
-    return reporting.report_again(workdir, figures=reporting.alone(figures))
+    return reporting.report_again(workdir, figures=figures)
 
 
 def run_grid(
@@ -193,7 +193,7 @@ def run_grid(
       else:
         run_seeds(cell.config, workdir / cell.name, numbers, **inner)
       if machine.is_first_process():
-        shown = reporting.alone(figures) if i == len(cells) else "none"
+        shown = figures if i == len(cells) else "none"
         results = reporting.report_again(workdir, figures=shown)
   return results
 

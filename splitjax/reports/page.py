@@ -4,6 +4,7 @@ All are the same page: `SECTIONS` lists its tables. docs/reports.md explains
 their columns.
 """
 
+import itertools
 import os
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
@@ -124,7 +125,7 @@ def settings(results: Results) -> str:
   """Writes the settings, folded, one a line; those of runs that differ by |."""
   trees = [flat(run.settings) for run in results.runs]
   lines = []
-  for name in dict.fromkeys(field for tree in trees for field in tree):
+  for name in dict.fromkeys(itertools.chain(*trees)):
     values = [files.printable(tree.get(name, "")) for tree in trees]
     lines.append(f"{name} = {' | '.join(dict.fromkeys(values))}")
   block = "\n".join(["```text", *lines, "```"])
@@ -157,9 +158,8 @@ def remarks(results: Results) -> list[str]:
     return lines
   sources = dict.fromkeys(tree["paper"] for tree in trees)
   lines.append(f"In parentheses: {' and '.join(filter(None, sources))}.")
-  changes = [change for tree in trees for change in tree.get("changed", ())]
-  if changes:
-    changed = ", ".join(dict.fromkeys(changes))
+  changes = itertools.chain(*(tree.get("changed", ()) for tree in trees))
+  if changed := ", ".join(dict.fromkeys(changes)):
     lines.append(f"Settings unlike the paper's: {changed}.")
   if "small" in {tree.get("scale") for tree in trees}:
     lines.append(

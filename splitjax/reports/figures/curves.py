@@ -193,13 +193,13 @@ def bars(
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
     averaged = means(part, "row", "cell").set_index(["row", "cell"])
-    first = averaged.loc[next(iter(shown))].reindex(order).value
+    base = averaged.loc[next(iter(shown))].reindex(order).value
     for number, (row, fill) in enumerate(shown.items()):
       values = averaged.loc[row].reindex(order)
       at = np.arange(len(order)) + width * (number + 0.5) - 0.4
       drawn = axes.bar(at, values.value, width, yerr=values.half, **fill)
       if number:
-        texts = (100 * (values.value / first - 1)).map("{:+.0f}%".format)
+        texts = (100 * (values.value / base - 1)).map("{:+.0f}%".format)
         axes.bar_label(drawn, texts, size=7)
     name_ticks(axes, "x", order)
 
