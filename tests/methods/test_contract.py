@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
+from refusals import refused
 
 from splitjax.methods import METHODS
-from splitjax.models import Broken
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import Broken, toy
 from splitjax.parameters import pytree
 from splitjax.simulation import check, sandbox
 from splitjax.types import Row
@@ -134,6 +136,30 @@ def test_every_method_has_a_row_and_golden_numbers():
   for name, promise in PROMISES.items():
     made = sandbox.small(METHODS[name], **dict(promise.options))
     assert made.method.rows == tuple(Row(*row) for row in promise.rows), name
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "field"),
+  [
+    ("fedprox", {"mu": -1.0}, "mu"),
+    ("fedper", {"personal_blocks": 5}, "personal_blocks"),
+    ("fedamp", {"sigma": 0.0}, "sigma"),
+    ("fedamp", {"lam": 1.0}, "lam"),
+    ("pfedme", {"inner_lr": 0.2}, "inner_lr"),
+    ("pgfedsplit", {"r": 1.0}, "r"),
+    ("dfl", {"cut": 9}, "cut"),
+    ("hydra", {"second_cut": 4}, "second_cut"),
+    ("hydra", {"groups": 5}, "groups"),
+    ("hydra", {"groups": 2}, "groups"),
+    ("hydra", {"superclasses": ((0, 1), (1, 2))}, "superclasses"),
+    ("hydra", {"superclasses": ((0, 9),)}, "superclasses"),
+    ("hydra", {"groups": 3, "superclasses": ((0,), (1,))}, "groups"),
+  ],
+)
+def test_options_that_cannot_be(name, options, field):
+  net = toy(sandbox.SHAPE, sandbox.CLASSES, depths=(1,), length=3)
+  with refused(field):
+    METHODS[name](backbone=net, optimizer=Optimizer(lr=0.1), **options)
 
 
 def test_a_host_callback_would_be_noticed():

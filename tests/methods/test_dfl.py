@@ -84,11 +84,6 @@ def test_one_cut_for_all_is_splitfed():
     toys.assert_close(whole[name], block, 1e-12)
 
 
-def test_a_cut_that_the_network_lacks_is_refused():
-  with refused("cut"):
-    dfl(cut=9)
-
-
 def test_prefixes_are_priced_where_they_are_used():
   """Warmup 2, of five rounds: down is the start, then what was averaged."""
   method = dfl(warmup=2)

@@ -41,22 +41,6 @@ def test_batches_of_merge_sfl():
   assert micro(10, 64) == 6 and micro(10, 4) == 1
 
 
-@pytest.mark.parametrize(
-  ("options", "field"),
-  [
-    ({"second_cut": 4}, "second_cut"),
-    ({"groups": 5}, "groups"),
-    ({"groups": 2}, "groups"),
-    ({"superclasses": ((0, 1), (1, 2))}, "superclasses"),
-    ({"superclasses": ((0, 9),)}, "superclasses"),
-    ({"groups": 3, "superclasses": ((0,), (1,))}, "groups"),
-  ],
-)
-def test_groups_that_cannot_be(options, field):
-  with refused(field):
-    method(Hydra, **options)
-
-
 def config(name, **fields):
   c = tiny.tiny(only=name)
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None

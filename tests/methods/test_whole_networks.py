@@ -168,22 +168,6 @@ def test_fedbabu_tunes_epochs_of_the_clients_own_steps():
     assert toys.distance(got[block], old) > 1e-3  # the head too
 
 
-@pytest.mark.parametrize(
-  ("name", "option", "value"),
-  [
-    ("fedprox", "mu", -1.0),
-    ("fedper", "personal_blocks", 6),
-    ("fedamp", "sigma", 0.0),
-    ("fedamp", "lam", 1.0),
-    ("pfedme", "inner_lr", 0.2),
-    ("pgfedsplit", "r", 1.0),
-  ],
-)
-def test_options_out_of_range(name, option, value):
-  with refused(option):
-    make(name, **{option: value})
-
-
 def test_fedfomo_needs_another_client():
   with refused("num_clients"):
     toys.start(toys.population(NET, (4,), (ALONE,)), make("fedfomo"))
