@@ -200,17 +200,18 @@ def get_config():
 """
 
 
-@pytest.mark.parametrize(
-  ("code", "field"),
-  [
-    ("c.optimizer.learning_rate = 0.1", "optimizer.learning_rate"),
-    ("c.optimiser.lr = 0.1", "optimiser"),
-    ("c.backbone.widht = 0.5", "backbone.widht"),
-    ("c.data.partition.name = 'dirichle'", "data.partition"),
-    ("splitjax.compare(c, {'a': splitjax.spec(METHODS, 'x')})", "x"),
-  ],
-)
-def test_an_error_of_a_file_comes_with_its_line(code, field, tmp_path):
+CODE = """
+c.optimizer.learning_rate = 0.1 -> optimizer.learning_rate
+c.optimiser.lr = 0.1 -> optimiser
+c.backbone.widht = 0.5 -> backbone.widht
+c.data.partition.name = 'dirichle' -> data.partition
+splitjax.compare(c, {'a': splitjax.spec(METHODS, 'x')}) -> x
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", CODE)
+def test_an_error_of_a_file_comes_with_its_line(line, tmp_path):
+  code, _, field = line.partition(" -> ")
   path = tmp_path / "mine.py"
   path.write_text(FILE.format(code))
   with refused(field) as error:
@@ -218,22 +219,17 @@ def test_an_error_of_a_file_comes_with_its_line(code, field, tmp_path):
   assert str(error.value).endswith("(mine.py, line 8)")
 
 
-@pytest.mark.parametrize(
-  ("name", "content"),
-  [
+def test_a_file_that_gives_no_config(tmp_path):
+  for name, content in (
     ("a.py", "x = 1"),
-    ("a.py", "def get_config():\n  pass"),
+    ("b.py", "def get_config():\n  pass"),
     ("a.json", "{"),
-    ("a.json", '{"config": 3}'),
+    ("b.json", '{"config": 3}'),
     ("a.yaml", "rounds: 3"),
-    ("a\0.py", None),
-  ],
-)
-def test_a_file_that_gives_no_config(name, content, tmp_path):
-  if content is not None:
+  ):
     (tmp_path / name).write_text(content)
-  with refused("--config"):
-    parsed("describe", f"--config={tmp_path / name}")
+    with refused("--config"):
+      parsed("describe", f"--config={tmp_path / name}")
 
 
 def test_a_run_is_repeated_by_its_own_config(tmp_path):
