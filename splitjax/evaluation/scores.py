@@ -76,11 +76,11 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
   if len(sides) > 1:
     swept = gate.sweep(answered, task.thresholds)
     if outputs.holdout is not None:
-      assert outputs.proxy is not None and task.held is not None
+      assert outputs.proxy is not None and task.holdout is not None
       estimated = gate.estimate(
         outputs.holdout,
         outputs.proxy,
-        task.held,
+        task.holdout,
         task.thresholds,
         options.expected_rho,
       )

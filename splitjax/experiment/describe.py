@@ -135,7 +135,9 @@ def bytes_of_round(subject: Subject) -> Ledger:
   return jax.jit(sent)(pytree(Idle)(**fields), state, subject.shards)
 
 
-def _idle_step(step: Any, client: Half, server: Half, *others: Any) -> Any:
+def _idle_step(
+  step: Any, client: Half, server: Half, *rest_of_step: Any
+) -> Any:
   """Sends a step's messages and changes nothing: no training is compiled."""
-  losses = step(client, server, *others)[2]
+  losses = step(client, server, *rest_of_step)[2]
   return client, server, trees.zeros(losses)

@@ -246,9 +246,9 @@ class Programs:
     test = self._program(
       name, exits.evaluate_clients, arguments, probabilities=probabilities
     )
-    if task.aside is None or len(self.subject.method.answers) < 2:
+    if task.calibration is None or len(self.subject.method.answers) < 2:
       return [(test, arguments)]
-    held_out = *clients, *task.aside
+    held_out = *clients, *task.calibration
     calibrate = self._program(
       f"{name} held out", exits.evaluate_clients, held_out
     )

@@ -76,8 +76,8 @@ def show(subject: Subject, samples: int | None, *, personal: bool) -> Shown:
     slot = np.arange(count) - np.searchsorted(turn, turn)
     chunks[ids] = np.bincount(turn, minlength=len(ids))
     rows[ids[turn], slot] = np.resize(split, (count, size))
-    chunk, place = np.divmod(np.maximum(sets.rows[ids], 0), size)
+    chunk, offset = np.divmod(np.maximum(sets.rows[ids], 0), size)
     answers[0, ids] = ids[turn][chunk]
-    answers[1, ids] = slot[chunk] * size + place
+    answers[1, ids] = slot[chunk] * size + offset
     sharing += cohort.ids
   return Shown(rows=rows, chunks=chunks, answers=answers, sharing=sharing)

@@ -132,8 +132,8 @@ def _domains(task: Task) -> str:
 
 def _listed(names: Sequence[str]) -> str:
   """Lists the first MOST names and counts the others."""
-  others = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-  return ", ".join(names[:MOST]) + others
+  beyond = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return ", ".join(names[:MOST]) + beyond
 
 
 def origin(task: Task) -> list[str]:

@@ -66,8 +66,10 @@ class Task(NamedTuple):
   shown: np.ndarray
   mesh: Mesh | None  #: None if there is one device
   faults: FaultTable  #: drawn faults [N, R], on the device
-  held: Holdout | None = None  #: samples to choose thresholds on, on the host
-  aside: Calibration | None = None  #: `held` with proxies, on the device
+  holdout: Holdout | None = (
+    None  #: samples to choose thresholds on, on the host
+  )
+  calibration: Calibration | None = None  #: they and proxies, on the device
 
   @property
   def class_counts(self) -> np.ndarray:
@@ -132,36 +134,14 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
   facts = {**form, **facts, "depth": network.fleet.depths}
   if isinstance(backbone.start, Pretrained):
     facts["pretrained"] = backbone.start.digest
-  methods = {key: make_method(config, backbone, key) for key in config.methods}
-  for key, method in methods.items():
-    with naming(f"methods.{key}"):
-      abstract_state(method, network)
-  alone = [key for key, method in methods.items() if one_server(method)]
-  if alone and len(backbone.cuts) > 1:
-    raise UserError(
-      f"backbone.depths={backbone.cuts}: methods.{alone[0]} has one server for"
-      f" clients of one depth; choose one, as in ({backbone.cuts[0]},)"
-    )
+  methods = _methods(config, network)
 
   # Data go to the devices once; all clients of one server train on the same.
+  alone = any(map(one_server, methods.values()))
   mesh = devices.make_mesh(1 if alone else _devices(config, network))
   put = functools.partial(devices.put_on_devices, mesh)
   image = put(data.train_image)
-  held = None
-  aside = None
-  if config.eval.calibrates:
-    held = holdout(data.train_label, test_sets.validation, config.seed)
-    aside = gate.calibration(image, held, mesh)
-    rows = chunked(aside.rows, config.eval.batch_size)
-    aside = aside._replace(rows=put(rows))
-  drawn = faults.draw_faults(
-    faults.Faults(**vars(config.faults)),
-    jax.random.fold_in(run_key(config.seed), FAULT),
-    config.num_clients,
-    config.rounds,
-    config.seed,
-  )
-  return Task(
+  task = Task(
     config=config,
     network=network,
     methods=methods,
@@ -174,9 +154,42 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
     pool=image if test_sets.pool == "train" else put(data.test_image),
     shown=chunked(test_sets.rows, config.eval.chunk),
     mesh=mesh,
-    faults=put(drawn),
-    held=held,
-    aside=aside,
+    faults=put(_faults(config)),
+  )
+  if not config.eval.calibrates:
+    return task
+  held_out = holdout(data.train_label, test_sets.validation, config.seed)
+  calibration = gate.calibration(image, held_out, mesh)
+  rows = put(chunked(calibration.rows, config.eval.batch_size))
+  return task._replace(
+    holdout=held_out, calibration=calibration._replace(rows=rows)
+  )
+
+
+def _methods(config: Config, network: Network) -> dict[str, Method]:
+  """Makes the methods; checks that each can start with the clients."""
+  cuts = network.backbone.cuts
+  methods = {}
+  for key in config.methods:
+    method = make_method(config, network.backbone, key)
+    with naming(f"methods.{key}"):
+      abstract_state(method, network)
+    if one_server(method) and len(cuts) > 1:
+      raise UserError(
+        f"backbone.depths={cuts}: methods.{key} has one server for clients of"
+        f" one depth; choose one, as in ({cuts[0]},)"
+      )
+    methods[key] = method
+  return methods
+
+
+def _faults(config: Config) -> FaultTable:
+  return faults.draw_faults(
+    faults.Faults(**vars(config.faults)),
+    jax.random.fold_in(run_key(config.seed), FAULT),
+    config.num_clients,
+    config.rounds,
+    config.seed,
   )
 
 
@@ -218,49 +231,32 @@ _draw = jax.jit(init, static_argnums=0, compiler_options=_QUICK)
 
 def make_subject(task: Task, key: str) -> Subject:
   """Makes the subject of the method `key` in a task, its data in place."""
-  # The clients' rows, and how each cohort walks through them.
   config = task.config
-  network = task.network
   method = task.methods[key]
+  fleet = _divide(task, method)
   batch = method.batch_size(config.num_clients, config.batch_size)
-  steps = config.local_steps
-  groups = task.test_sets.groups
   parts: Sequence[np.ndarray] = task.test_sets.parts
   validation: Sequence[np.ndarray] = ()
   if method.validates:
-    share = method.validates
+    shares = (1 - method.validates, method.validates)
     parts, validation = client_split(
-      parts, config.seed, (1 - share, share), stream=VALIDATE
+      parts, config.seed, shares, stream=VALIDATE
     )
   sizes = np.array([len(part) for part in parts])
-  fleet = _divide(task, method)
-  plan = feed.BatchPlan(
+  steps = config.local_steps
+  of_fleet = feed.BatchPlan(
     batch=batch,
     epochs=feed.epochs(config.local_epochs, steps, sizes, batch),
-    mean=network.mean,
-    std=network.std,
+    mean=task.network.mean,
+    std=task.network.std,
     augment=config.data.augment,
     limit=steps,
   )
-  plans = tuple(
-    plan.for_clients(sizes[list(cohort.ids)].tolist())
-    for cohort in fleet.cohorts
-  )
-
-  def data_of(cohort: Cohort, plan: feed.BatchPlan) -> Shard:
-    numbers = np.array(cohort.numbers)
-    shard = feed.shards(
-      task.image,
-      task.data.train_label,
-      [parts[number] for number in numbers],
-      task.data.classes,
-      cohort.numbers,
-    )
-    if method.validates:
-      held_out = jnp.asarray(padded(validation)[numbers])
-      shard = shard._replace(validation=held_out)
-    if groups is not None:
-      shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
+  plans = []
+  shards = []
+  for cohort in fleet.cohorts:
+    plan = of_fleet.for_clients(sizes[list(cohort.ids)].tolist())
+    shard = _shard(task, cohort, parts, validation)
     shard = orders.with_service_order(
       method,
       shard,
@@ -270,18 +266,18 @@ def make_subject(task: Task, key: str) -> Subject:
       turn=config.order.batches,
       rounds=config.rounds,
       seed=config.seed,
-      groups=groups,
+      groups=task.test_sets.groups,
     )
     rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
-    return Shard(task.image, task.label, *rows)
-
+    plans.append(plan)
+    shards.append(Shard(task.image, task.label, *rows))
   subject = Subject(
     task=task,
     key=key,
     method=method,
     fleet=fleet,
-    plans=plans,
-    shards=tuple(map(data_of, fleet.cohorts, plans)),
+    plans=tuple(plans),
+    shards=tuple(shards),
     sizes=sizes,
     batch=batch,
   )
@@ -289,6 +285,29 @@ def make_subject(task: Task, key: str) -> Subject:
     server_bytes=tracing.at_server(subject),
     sent=tracing.of_steps(subject) if config.privacy.accounted else (),
   )
+
+
+def _shard(
+  task: Task,
+  cohort: Cohort,
+  parts: Sequence[np.ndarray],
+  validation: Sequence[np.ndarray],
+) -> Shard:
+  """Makes a cohort's data from all clients' training and validation rows."""
+  numbers = np.array(cohort.numbers)
+  shard = feed.shards(
+    task.image,
+    task.data.train_label,
+    [parts[number] for number in numbers],
+    task.data.classes,
+    cohort.numbers,
+  )
+  groups = task.test_sets.groups
+  if validation:
+    shard = shard._replace(validation=jnp.asarray(padded(validation)[numbers]))
+  if groups is not None:
+    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
+  return shard
 
 
 def _divide(task: Task, method: Method) -> Fleet:

@@ -40,8 +40,12 @@ def start_of(
   shard = shard._replace(image=image, label=label)
   samples = Samples(shard=shard, plan=subject.plans[cohort])
   client = trees.take(state.clients[cohort], 0)
-  received = method.receive(client, state.server, samples, state.round, key)
-  return Start(state, samples, *received)
+  half, copy, context = method.receive(
+    client, state.server, samples, state.round, key
+  )
+  return Start(
+    state=state, samples=samples, client=half, server=copy, context=context
+  )
 
 
 def of_steps(subject: Subject) -> tuple[dict[str, int], ...]:

@@ -360,8 +360,8 @@ def exits(task: Task, end: End) -> dict[str, np.ndarray]:
   """
   names = "pool", "rows", "label", "main", "sets", "names"
   arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}
-  if task.held is not None:
-    for name, leaf in task.held._asdict().items():
+  if task.holdout is not None:
+    for name, leaf in task.holdout._asdict().items():
       arrays[f"held/{name}"] = leaf
   for row in end.scores:
     for part, outputs in row.outputs._asdict().items():

@@ -97,7 +97,7 @@ def test_held_out_samples_are_not_trained_on():
   config = tiny.resolved(draft())
   task = experiment.build(config)
   whole = experiment.build(tiny.resolved(draft(holdout=0.0, rule="oracle")))
-  assert whole.held is None and whole.aside is None
+  assert whole.holdout is None and whole.calibration is None
   subject = experiment.make_subject(task, "own")
   for cohort, shard in zip(subject.fleet.cohorts, subject.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
@@ -117,12 +117,12 @@ def test_held_out_outputs_are_those_of_their_images(ran):
   task = experiment.build(config)
   stored = np.load(workdir / "methods" / "own" / "exits.npz")
   trained = splitjax.load(workdir, "own")
-  np.testing.assert_array_equal(stored["held/rows"], task.held.rows)
+  np.testing.assert_array_equal(stored["held/rows"], task.holdout.rows)
   entropy, client, server = (
     stored[f"own+FT/holdout/{x}"] for x in ("entropy", "client", "server")
   )
   for n in range(6):
-    image = task.data.train_image[task.held.rows[n]]
+    image = task.data.train_image[task.holdout.rows[n]]
     answer, away = trained.predict(n, image, 0.8)
     np.testing.assert_array_equal(away, ~(entropy[n] < 0.8))
     np.testing.assert_array_equal(answer, np.where(away, server[n], client[n]))
@@ -157,7 +157,7 @@ def test_out_of_client_has_samples_to_choose_on():
   task = experiment.build(tiny.resolved(c))
   test = set(task.test_sets.rows[task.test_sets.rows >= 0].tolist())
   learnt = set(np.concatenate(task.test_sets.parts).tolist())
-  back = set(task.held.rows[task.held.rows >= 0].tolist())
+  back = set(task.holdout.rows[task.holdout.rows >= 0].tolist())
   assert len(back) == 24 and not back & (test | learnt)
   c.eval.holdout = 0.4
   with refused("eval.holdout"):
