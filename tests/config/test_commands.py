@@ -1,9 +1,11 @@
 """Command lines: what each sets, or the field that its refusal begins with."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-from launched import parsed
+from launched import ROOT, parsed
 from refusals import refused
 
 from splitjax.config.tree import value_of
@@ -247,3 +249,11 @@ def test_a_run_is_repeated_by_its_own_config(tmp_path):
     (tmp_path / f"seed{seed}").mkdir()
   plan = parsed("describe", f"--config={path}").plan
   assert plan.seeds == (0, 3) and plan.cells[0].config == own
+
+
+def test_a_reader_may_stop():
+  command = f"{sys.executable} launch.py --help | head -1"
+  done = subprocess.run(
+    ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True
+  )
+  assert done.stdout.startswith("The command") and done.stderr == ""
