@@ -3,10 +3,10 @@
 import ast
 import csv
 import functools
-import importlib.util
 import inspect
 import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -114,32 +114,11 @@ def test_the_readmes_numbers_are_the_committed_reports():
       assert abs(float(number) - value) <= off, (label, head)
 
 
-def beside(name):
-  """A program of docs/ as a module."""
-  spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
 def test_result_tables_are_made_from_the_committed_reports():
-  module = beside("tables")
+  module = runpy.run_path(str(DOCS / "tables.py"))
   pages = [x.read_text(encoding="utf-8") for x in DOCS.glob("results/*.md")]
   for page in pages:
-    assert module.filled(page) == page, "run: python -m docs.tables"
-
-
-@on_every_page
-def test_programs_and_targets_exist(page):
-  text = page.read_text(encoding="utf-8")
-  for module in re.findall(r"-m ((?:splitjax|configs|benchmarks)[.\w]*)", text):
-    # Installed, the configs are a part of splitjax.
-    module = re.sub(r"^splitjax\.configs\.", "configs.", module)
-    path = ROOT / Path(*module.split("."))
-    assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
-  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-  for target in re.findall(r"[`\n]make ([a-z-]+)", text):
-    assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert module["filled"](page) == page, "run: python -m docs.tables"
 
 
 COMMAND = (
@@ -166,8 +145,6 @@ def commands(page):
 
 
 EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
-
-
 FORMS = {
   "digits": ((28, 28, 1), 10),
   "fashion_mnist": ((28, 28, 1), 10),
@@ -205,58 +182,51 @@ def test_commands_resolve(line):
 
 
 OPTIONS = {
-  field: set().union(
-    *(inspect.signature(factory).parameters for factory in registry.values())
-  )
-  for field, registry in (
-    ("data.partition", splitjax.PARTITIONS),
-    ("eval.shift", splitjax.SHIFTS),
-    ("backbone", splitjax.BACKBONES),
-  )
+  "data.partition": splitjax.PARTITIONS,
+  "eval.shift": splitjax.SHIFTS,
+  "backbone": splitjax.BACKBONES,
 }
-"""Field -> the options of all that it can name."""
+"""Field -> what it can name; their options are fields, too."""
+
+
+def is_field(path):
+  group, _, option = path.rpartition(".")
+  return hasattr(value_of(splitjax.default(), group), option) or any(
+    option in inspect.signature(factory).parameters
+    for factory in OPTIONS.get(group, {}).values()
+  )
 
 
 @on_every_page
-def test_config_fields_exist(page):
-  for field in re.findall(r"--config\.([a-z_.]+)=", page.read_text("utf-8")):
-    if f"{field}.".startswith(("methods.", "eval.metrics.")):
-      continue  # keys are the config's own
-    group, _, option = field.rpartition(".")
-    # Or an option of a factory that the page names beside it.
-    if option not in OPTIONS.get(group, ()):
-      assert hasattr(value_of(splitjax.default(), group), option), field
-
-
-@on_every_page
-def test_tests_and_files_that_are_named_exist(page):
+def test_what_a_page_names_is_there(page):
+  """Programs, targets of make, fields, tests and files; examples parse."""
   text = page.read_text(encoding="utf-8")
+  for module in re.findall(r"-m ((?:splitjax|configs|benchmarks)[.\w]*)", text):
+    # Installed, the configs are a part of splitjax.
+    module = module.replace("splitjax.configs.", "configs.")
+    path = ROOT / module.replace(".", "/")
+    assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+  for target in re.findall(r"[`\n]make ([a-z-]+)", text):
+    assert f"\n{target}:" in makefile, target
+  for field in re.findall(r"--config\.([a-z_.]+)=", text):
+    # Keys of methods and metrics are the config's own.
+    assert field.startswith(("methods.", "eval.metrics")) or is_field(field)
   tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
-  names = set(re.findall(r"`(test_\w+)`", text))
-  fields = set(splitjax.data.Dataset._fields) | quantities.QUANTITIES.keys()
-  assert names - fields <= tests
-  for path in re.findall(
-    r"`((?:splitjax|configs|tests|docs|benchmarks|notebooks)/[\w/.]+)`", text
-  ):
+  names = {*splitjax.data.Dataset._fields, *quantities.QUANTITIES}
+  assert {*re.findall(r"`(test_\w+)`", text)} <= tests | names
+  folders = "splitjax|configs|tests|docs|benchmarks|notebooks"
+  for path in re.findall(rf"`((?:{folders})/[\w/.]+)`", text):
     assert (ROOT / path).exists() or path.startswith("notebooks/NAME"), path
-
-
-@on_every_page
-def test_python_examples_parse(page):
-  text = page.read_text(encoding="utf-8")
   for example in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
     ast.parse(example)
 
 
 def test_constraints_pin_what_is_required():
-  def lines(name):
-    text = (ROOT / name).read_text()
-    return filter(None, [x.split("#")[0].strip() for x in text.splitlines()])
-
-  pinned = {}
-  for line in lines("constraints.txt"):
-    name, version = line.split("==")
-    pinned[canonicalize_name(name)] = version
-  for line in lines("requirements.txt"):
-    required = Requirement(line)
-    assert pinned[canonicalize_name(required.name)] in required.specifier, line
+  pins = (ROOT / "constraints.txt").read_text().splitlines()
+  pins = dict(x.split("==") for x in pins if x and not x.startswith("#"))
+  pins = {canonicalize_name(name): version for name, version in pins.items()}
+  for line in (ROOT / "requirements.txt").read_text().splitlines():
+    if requirement := line.partition("#")[0].strip():
+      required = Requirement(requirement)
+      assert pins[canonicalize_name(required.name)] in required.specifier, line

@@ -32,15 +32,15 @@ MODULES = (
 
 ALONE = ("set_up", "use_cores")
 """Examples of a process in which jax has computed nothing."""
+LONGER = ("run_seeds", "check_backbone", "check_method")
+"""Examples whose functions have quick tests of their own."""
 
 
 def documented():
   """Name -> what has a docstring of its own; `run` writes what others load."""
-  examples = {"run": splitjax.run}
-  for name in splitjax.__all__:
-    value = getattr(splitjax, name)
-    if callable(value):
-      examples.setdefault(name, value)
+  names = ["run", *splitjax.__all__]
+  examples = {name: getattr(splitjax, name) for name in names}
+  examples = {name: x for name, x in examples.items() if callable(x)}
   examples |= {name: importlib.import_module(name) for name in MODULES}
   for name in ("export", "new_client"):
     examples[f"Trained.{name}"] = getattr(splitjax.Trained, name)
@@ -68,10 +68,6 @@ def failures(name):
   printed = []
   doctest.DocTestRunner(verbose=False).run(test, out=printed.append)
   return "".join(printed)
-
-
-LONGER = "run_seeds", "check_backbone", "check_method"
-"""Examples whose functions have quick tests of their own."""
 
 
 @pytest.mark.parametrize(
