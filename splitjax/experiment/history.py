@@ -1,5 +1,6 @@
 """Log lines of rounds, and the sums and notes made from them."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -125,43 +126,20 @@ def client(n: int, names: Sequence[str]) -> str:
   return f"{n} ({names[n]})" if names else str(n)
 
 
-# What was not finite.
-
-
-def left_out(label: str, line: Line, names: Sequence[str] = ()) -> str:
-  """Says what a round left out as not finite; "" if nothing."""
-  if line.get("undone"):
-    return (
-      f"{label}: in round {line['round']} the server's step was not finite, and"
-      " its network stayed; a smaller mean_optimizer.lr (fedgh: server_lr) may"
-      " help"
-    )
-  if line["masked"]:
-    return (
-      f"{label}: in round {line['round']} the updates of clients"
-      f" {_listed(line['masked'], names)} were not finite and are left out; a"
-      " smaller optimizer.lr or inner_lr, or optimizer.clip, may help"
-    )
-  return ""
-
-
-def sum_up(
+def left_out(
   label: str, lines: Sequence[Line], names: Sequence[str] = ()
 ) -> Iterator[str]:
-  """Yields sentences on all that a run left out as not finite."""
+  """Yields sentences on what rounds left out as not finite."""
   masked = [line for line in lines if line["masked"]]
   undone = [line for line in lines if line.get("undone")]
-  clients = sorted({n for line in masked for n in line["masked"]})
-  for what, rounds in (
-    (f"updates of clients {_listed(clients, names)}", masked),
-    ("the server's steps", undone),
+  numbers = sorted(set(itertools.chain(*(line["masked"] for line in masked))))
+  clients = ", ".join(client(n, names) for n in numbers)
+  for what, rounds, remedy in (
+    (f"updates of clients {clients}", masked, "optimizer.lr or inner_lr"),
+    ("the server's steps", undone, "mean_optimizer.lr (fedgh: server_lr)"),
   ):
     if rounds:
       yield (
         f"{label}: {what} were not finite and left out in {len(rounds)} rounds,"
-        f" first in round {rounds[0]['round']}."
+        f" first in round {rounds[0]['round']}; a smaller {remedy} may help."
       )
-
-
-def _listed(clients: Sequence[int], names: Sequence[str]) -> str:
-  return ", ".join(client(n, names) for n in clients)

@@ -241,11 +241,11 @@ def work_of(subject: Subject) -> RoundWork | None:
 def noted(record: Record, line: Line, subject: Subject) -> Record:
   """Returns the record after a round; says first what it left out."""
   names = subject.task.network.names
-  note = history.left_out(subject.label, line, names)
-  if note and not record.masked:
+  notes = list(history.left_out(subject.label, [line], names))
+  for note in () if record.masked else notes:
     say(note)
   record.seconds["train"] += line["seconds"]
-  masked = record.masked or bool(note)
+  masked = record.masked or bool(notes)
   return dataclasses.replace(record, round=line["round"], masked=masked)
 
 
@@ -342,7 +342,7 @@ def notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:
   yield from record.notes
   if lines and "cost" not in lines[-1]:
     yield "Cost is not modelled."
-  yield from history.sum_up(label, lines, task.network.names)
+  yield from history.left_out(label, lines, task.network.names)
   for row in subject.labels:
     if any(row not in line.get("accuracy", {row: None}) for line in lines):
       yield WAITED.format(label + row.removeprefix(subject.key))
