@@ -31,10 +31,8 @@ import pandas as pd
 from splitjax.config.tree import flat
 from splitjax.fields import unknown
 from splitjax.reports import numbers
+from splitjax.reports.quantities import LARGEST
 from splitjax.types import UserError
-
-LARGEST = "max"
-"""Test-set name that stands for the maximum over all test sets."""
 
 SCALE = {
   "storage": 0.01,

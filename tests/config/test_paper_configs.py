@@ -13,7 +13,8 @@ from refusals import refused
 import splitjax
 from splitjax import PARTITIONS
 from splitjax.config.tree import flat, value_of
-from splitjax.reports.paper_numbers import LARGEST, of_cell, set_name, table
+from splitjax.reports.paper_numbers import of_cell, set_name, table
+from splitjax.reports.quantities import LARGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = ("harmony", "splitgp", "hydra", "pgfedsplit", "supersfl")

@@ -4,7 +4,7 @@ import made_up
 import numpy as np
 import pytest
 
-from splitjax.reports import numbers, paper_numbers, results
+from splitjax.reports import numbers, paper_numbers, quantities, results
 from splitjax.types import Number
 
 TABLE = paper_numbers.table()
@@ -29,7 +29,7 @@ def joined(lines, scale="paper", keys=None, **fields):
     place[name] = value
   ours = []
   for line in lines.itertuples():
-    largest = line.set == paper_numbers.LARGEST
+    largest = line.set == quantities.LARGEST
     sets = {"a": 0.4, "b": 0.5} if largest else {line.set: 0.5}
     ours += [Number(line.metric, x, line.row, set=k) for k, x in sets.items()]
   run = results.Run(keys=keys or {}, settings=tree, methods={})

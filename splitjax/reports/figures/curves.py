@@ -33,8 +33,13 @@ from matplotlib.ticker import MaxNLocator
 
 from splitjax import files
 from splitjax.reports import numbers
-from splitjax.reports.paper_numbers import LARGEST
-from splitjax.reports.quantities import field_name, heading, label, quantity
+from splitjax.reports.quantities import (
+  LARGEST,
+  field_name,
+  heading,
+  label,
+  quantity,
+)
 from splitjax.reports.results import Results
 
 Part = TypeVar("Part")
