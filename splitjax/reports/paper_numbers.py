@@ -108,12 +108,7 @@ def set_name(name: str) -> str:
 def of_run(
   keys: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> pd.DataFrame:
-  """Returns the numbers that the paper of a run's config prints for its cell.
-
-  Args:
-    keys: the run's values of swept fields.
-    settings: its config as nested dicts.
-  """
+  """Returns what the paper of a run prints; `keys` are its swept fields."""
   fields = flat(settings)
   # As in the public code, a swept turn stands for phi. The paper's cells by
   # these fields are then compared only if they are swept as well.
@@ -129,11 +124,7 @@ def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
   """Adds the columns "paper" and "paper_half", NaN where no paper has a number.
 
   For a set that a paper calls "max", the largest of the row's sets is added as
-  a line.
-
-  Args:
-    means: as of `numbers.over_seeds`.
-    runs: those of `Results`.
+  a line. `means` are those of `numbers.over_seeds`, `runs` those of `Results`.
   """
   axes = numbers.axes(means)
   cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}

@@ -98,13 +98,11 @@ def test_final_are_whole_rows_after_the_last_round():
   assert set(final.metric[final.part != ""]) == {"bytes", "seconds"}
 
 
-def test_a_cell_s_value_is_a_number_or_a_text():
+def test_a_cell_is_named_by_numbers_and_texts():
   values = [0.1, 3, True, None, (1, 2), [4], "iid"]
   keys = [0.1, 3, "True", "None", "(1, 2)", "(4)", "iid"]
   assert list(map(numbers.key, values)) == keys
-
-
-def test_a_field_that_a_folder_does_not_sweep_is_its_config_s():
+  # A field that a folder does not sweep is its config's.
   parts = [made_up.run(), made_up.run()]
   swept = {"run": "a", "k": (1, 2), "optimizer.lr": 0.2}
   joined = results.gather("", parts, [swept, {"run": "b"}])

@@ -12,9 +12,9 @@ GOLDEN = Path(__file__).with_name("page_of_two_seeds.md")
 FIRST = "Accuracy, offloading, latency, traffic, time"
 
 
-def pages(found, tmp_path, figures=()):
+def pages(found, tmp_path):
   """The page as a dict: title of a section -> its text."""
-  text = page.write_page(found, tmp_path, figures).read_text(encoding="utf-8")
+  text = page.text(found, tmp_path)
   first, *sections = text.split("\n## ")
   parts = [section.partition("\n") for section in sections]
   return {"": first} | {title: body for title, _, body in parts}
