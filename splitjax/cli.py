@@ -452,8 +452,8 @@ def launch(command: Command) -> int:
   except Stopped as stopped:
     line = shlex.join(["python", *sys.argv])
     remedy = f"the same command continues from there: {line}"
-    say(f"stopped by {stopped.asked} ({stopped}); {remedy}")
-    return INTERRUPTED if stopped.asked == CTRL_C else 0
+    say(f"stopped by {stopped.requester} ({stopped}); {remedy}")
+    return INTERRUPTED if stopped.requester == CTRL_C else 0
   except KeyboardInterrupt:
     message = "interrupted"
     if command.mode == "train":

@@ -30,12 +30,12 @@ as "SIGTERM" or True, ends the run."""
 class Stopped(Exception):
   """Raised when a run ends early; the message names the round.
 
-  `asked` names who requested the stop, such as "SIGTERM".
+  `requester` names who requested the stop, such as "SIGTERM".
   """
 
-  def __init__(self, asked: str, progress: str):
+  def __init__(self, requester: str, progress: str):
     super().__init__(progress)
-    self.asked = asked
+    self.requester = requester
 
 
 def never() -> None:

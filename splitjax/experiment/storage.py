@@ -61,15 +61,15 @@ class Log:
     Lines of later rounds, which a killed process may have added, are dropped;
     a log that lost or changed lines is written again.
     """
-    known = text.encode()
-    self._digest = hashlib.sha256(known)
+    expected = text.encode()
+    self._digest = hashlib.sha256(expected)
     if not machine.is_first_process():
       return
     content = files.read(self._path) or b""
-    if not content.startswith(known):
+    if not content.startswith(expected):
       say(f"{self._path} is not what was written: rebuilt from a checkpoint")
-    if content != known:
-      files.write(self._path, known)
+    if content != expected:
+      files.write(self._path, expected)
 
   def append(self, line: Line) -> None:
     """Adds the line of a round."""
@@ -115,7 +115,7 @@ class Record:
 
   Attributes:
     round: the rounds that are done.
-    places: numbers of clients in the state's cohorts, padding included.
+    widths: numbers of clients in the state's cohorts, padding included.
     conditions: what the bits of results depend on beside the config.
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
@@ -124,7 +124,7 @@ class Record:
   """
 
   round: int = 0
-  places: list[int] = dataclasses.field(default_factory=list)
+  widths: list[int] = dataclasses.field(default_factory=list)
   conditions: dict[str, str] = dataclasses.field(default_factory=dict)
   seconds: dict[str, float] = dataclasses.field(
     default_factory=lambda: dict(train=0.0, compile=0.0, evaluate=0.0)
@@ -264,8 +264,8 @@ def read(path: Path, wanted: Wanted) -> Kept:
       except Exception as error:  # orbax's errors share no base class
         # What cannot be read now, for lack of memory or of descriptors, is not
         # damaged; the files themselves could be read.
-        now = isinstance(error, OSError | MemoryError | RuntimeError)
-        if now or files.system_code(error):
+        transient = isinstance(error, OSError | MemoryError | RuntimeError)
+        if transient or files.system_code(error):
           raise files.unusable("read", path, error) from error
         raise Damaged(f"{path}: {type(error).__name__}") from error
 
@@ -276,7 +276,7 @@ def read(path: Path, wanted: Wanted) -> Kept:
     record = Record(**body)
     if record.round != int(path.name):
       raise Damaged(f"{path} was written after round {record.round}")
-    like = wanted(record.places)
+    like = wanted(record.widths)
     if form(like) != record.digests["form"]:
       raise UserError(
         f"{path} has another state than this version of splitjax: use the"

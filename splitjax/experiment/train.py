@@ -152,7 +152,7 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   log.restore(snapshot.log if snapshot else "")
   conditions = conditions_of(subject)
   if snapshot is None:
-    fresh = Record(places=subject.widths, conditions=conditions)
+    fresh = Record(widths=subject.widths, conditions=conditions)
     return method.begin(), fresh, log
 
   record = snapshot.record
@@ -170,7 +170,7 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
     say(note)
     record.notes.append(note)
   record = dataclasses.replace(
-    record, places=subject.widths, conditions=conditions
+    record, widths=subject.widths, conditions=conditions
   )
   return placed(method, snapshot), record, log
 
@@ -178,7 +178,7 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
 def placed(method: Programs, snapshot: Kept) -> State:
   """Returns a saved state as a method's programs take it."""
   # Another number of devices pads cohorts to other sizes.
-  if snapshot.record.places == method.subject.widths:
+  if snapshot.record.widths == method.subject.widths:
     return snapshot.state
   return method.place(snapshot.state)
 

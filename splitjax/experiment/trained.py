@@ -43,7 +43,7 @@ class NewClient(NamedTuple):
   """A client that took no part in the training, see `Trained.new_client`."""
 
   net: Net
-  rest: Net  #: the server's part for it
+  server: Net  #: its part for the client
 
 
 class Trained(NamedTuple):
@@ -78,7 +78,7 @@ class Trained(NamedTuple):
 
   def server(self, n: int | str | NewClient) -> Net:
     """Returns the server's part for client n."""
-    return self._pair(n).rest
+    return self._pair(n).server
 
   def predict(
     self, n: int | str | NewClient, image: np.ndarray, threshold: float | None
@@ -209,18 +209,18 @@ class Trained(NamedTuple):
       )
     shared = [name for name in part.params if name in common.params]
     joined = nets.join(select(common, shared), part)
-    first = Net(
+    initial = Net(
       params=part.params | joined.params, stats=part.stats | joined.stats
     )
     number = self.network.fleet.num_clients
-    client = method.first_client(first, number)
+    client = method.first_client(initial, number)
     net = method.model(client, state.server)
     if any(row.personal for row in method.rows):
       samples = self.samples(number, image, label)
       key = tuning_key(state.key, state.round)
       key = jax.random.fold_in(key, number)
       net = method.personalise(client, state.server, samples, key)
-    return NewClient(net=net, rest=method.part_two(client, state.server))
+    return NewClient(net=net, server=method.part_two(client, state.server))
 
   # Of single clients.
 
@@ -284,7 +284,7 @@ class Trained(NamedTuple):
       net = self._of_client(self.number(n), self.personal)
     else:
       net = self.method.model(client, server)
-    return NewClient(net=net, rest=self.method.part_two(client, server))
+    return NewClient(net=net, server=self.method.part_two(client, server))
 
   def _of_client(self, number: int, cohorts: tuple[Any, ...]) -> Any:
     """Takes a client's entry from cohorts [N, ...]."""
@@ -299,7 +299,7 @@ class Trained(NamedTuple):
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
     method = self.method
     answers = self.method.answers
-    net, rest = self._pair(n)
+    net, server = self._pair(n)
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
@@ -310,7 +310,7 @@ class Trained(NamedTuple):
         )
         logits = Logits(path, path)
       else:
-        logits = method.predict(net, rest, x)
+        logits = method.predict(net, server, x)
       both = exits.to_exits(logits)
       if len(answers) == 1:
         away = jnp.full(both.client.shape, answers == ("server",))

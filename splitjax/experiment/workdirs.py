@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import os
 import platform
@@ -280,10 +281,10 @@ def difference(stored: Json, current: Json) -> str | None:
   if configs[1]["faults"]["server_down"]:
     return f"{rounds}, and faults.server_down depends on it"
   chosen = OptimizerConfig(**configs[1]["optimizer"])
-  before, now = (
+  rates = [
     make_optimizer(chosen, count).at(jnp.arange(old)).lr for count in (old, new)
-  )
-  if jnp.array_equal(before, now):
+  ]
+  if jnp.array_equal(rates[0], rates[1]):
     return None
   return f"{rounds}, and optimizer.schedule={chosen.schedule} depends on it"
 
@@ -403,11 +404,14 @@ def comparable(
   are being added wait until every seed has them.
   """
   stored = {run: finished(run, into) for run in runs}
-  counts = [about.rounds for run in runs for about in stored[run].values()]
+  abouts = itertools.chain(*(by_key.values() for by_key in stored.values()))
+  most = max((about.rounds for about in abouts), default=0)
   keys = {
-    run: [key for key, about in by_key.items() if about.rounds == max(counts)]
+    run: [key for key, about in by_key.items() if about.rounds == most]
     for run, by_key in stored.items()
   }
-  begun = [run for run in runs if keys[run]]
-  candidates = keys[begun[0]] if begun else []
-  return begun, [k for k in candidates if all(k in keys[run] for run in begun)]
+  trained = [run for run in runs if keys[run]]
+  candidates = keys[trained[0]] if trained else []
+  return trained, [
+    k for k in candidates if all(k in keys[run] for run in trained)
+  ]

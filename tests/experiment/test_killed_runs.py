@@ -127,7 +127,7 @@ def test_ctrl_c_once_ends_the_round(tmp_path):
     assert stop() == experiment.CTRL_C
     with pytest.raises(experiment.Stopped) as stopped:
       experiment.run(resolved, tmp_path / "v", stop=stop)
-    assert stopped.value.asked == experiment.CTRL_C
+    assert stopped.value.requester == experiment.CTRL_C
     with pytest.raises(KeyboardInterrupt):
       signal.raise_signal(signal.SIGINT)
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
