@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from marks import slow
 from refusals import refused
 from scipy.special import softmax
 
@@ -16,7 +15,6 @@ from splitjax.evaluation import Messages
 from splitjax.experiment import Network, Trained
 from splitjax.methods import METHODS
 from splitjax.simulation.sandbox import small, stripes
-from splitjax.wire import Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
 C, SIZE = 5, 13
@@ -25,12 +23,9 @@ C, SIZE = 5, 13
 # The recorder, in the sandbox.
 
 
-def trained(name, channel=None):
+def trained(name):
   """A method of the sandbox as `splitjax.load` has it; batches of 4."""
-  options = {}
-  if channel is not None:
-    options["channels"] = Wire(features=channel, gradients=channel)
-  trial = small(METHODS[name], **options)
+  trial = small(METHODS[name])
   plan = trial.plans[0]
   network = Network(trial.method.backbone, trial.fleet, plan.mean, plan.std)
   config = tiny.resolved(tiny.changed(tiny.tiny(), batch_size=4))
@@ -45,10 +40,10 @@ def trained(name, channel=None):
 
 
 @functools.cache
-def recorded(name, channel=None):
+def recorded(name):
   """Messages of client 1 about 13 samples, in two epochs of 4 steps."""
   image, label = stripes(SIZE)
-  return evaluation.record(trained(name, channel), 1, image, label, epochs=2)
+  return evaluation.record(trained(name), 1, image, label, epochs=2)
 
 
 @pytest.mark.slow
@@ -148,30 +143,20 @@ def spots(count, seed):
   return np.round(255 * spot).astype(np.uint8)
 
 
-@pytest.mark.parametrize("flat", [False, *slow(True)])
 @pytest.mark.slow
+@pytest.mark.parametrize("flat", [False, True])
+@jax.enable_x64(False)  # whose convolutions are slow on a CPU
 def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
-  with jax.enable_x64(False):  # whose convolutions are slow on a CPU
-    check_inversion(flat)
-
-
-def check_inversion(flat):
   image, stock = spots(64, 0), spots(300, 1)
   noise = np.random.default_rng(13).normal(size=(364, 8, 8, 1))
   truth = image / 255
 
   def attack(own, public):
-    own, public = (
-      Messages(
-        {"up/features": x.reshape(len(x), -1) if flat else x},
-        np.arange(len(x))[None],
-        len(x),
-      )
-      for x in (own, public)
-    )
-    found = evaluation.reconstruction(own, public, stock)
-    assert found.shape == truth.shape
-    return found - truth
+    seen = []
+    for x in (own, public):
+      sent = {"up/features": x.reshape(len(x), -1) if flat else x}
+      seen.append(Messages(sent, np.arange(len(x))[None], len(x)))
+    return evaluation.reconstruction(*seen, stock) - truth
 
   def psnr(error):
     return -10 * np.log10(np.square(error).mean())

@@ -28,8 +28,8 @@ def draft(rule="calibrated", **changes):
   return c
 
 
-@pytest.fixture(name="ran", scope="module")
-def run_it(tmp_path_factory):
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)
@@ -43,13 +43,14 @@ def test_the_report_shows_every_rule(ran):
   for row in gated:
     parts = selected(results, "accuracy", row, part=True).part
     assert tuple(dict.fromkeys(parts)) == RULES
-    oracle, calibrated, fixed = (
-      np.array(values(results, "accuracy", row, part=name)) for name in RULES
-    )
-    assert values(results, "accuracy", row) == calibrated.tolist()
-    for name, accuracy in (("calibrated", calibrated), ("fixed", fixed)):
+    accuracy = {
+      name: np.array(values(results, "accuracy", row, part=name))
+      for name in RULES
+    }
+    assert values(results, "accuracy", row) == accuracy["calibrated"].tolist()
+    for name in RULES[1:]:
       below = values(results, "below", row, part=name)
-      assert below == pytest.approx(oracle - accuracy)
+      assert below == pytest.approx(accuracy["oracle"] - accuracy[name])
     assert min(values(results, "below", row, part="calibrated")) >= 0
     # One threshold for all clients: 0 asks the server, above log C nobody.
     grid = experiment.build(config).thresholds
@@ -77,19 +78,14 @@ def test_no_test_label_is_used():
     test_sets=sets._replace(label=rng.permuted(sets.label, axis=1)),
     data=task.data._replace(test_label=rng.permutation(task.data.test_label)),
   )
-  limits, accuracy = [], []
-  for each in (subject, subject._replace(task=garbled)):
-    outputs = Programs(each).evaluate(state)
-    scores = [
-      evaluation.scores.score(each, row, x)
-      for row, x in zip(each.method.rows, outputs, strict=True)
-    ]
-    limits += [x.limits for x in scores]
-    accuracy.append(scores[0].chosen.accuracy)
-  for before, after in zip(limits[:2], limits[2:], strict=True):
-    np.testing.assert_array_equal(before["calibrated"], after["calibrated"])
-    assert before["calibrated"].shape == (6,)
-  assert (accuracy[0] != accuracy[1]).any()
+  both = subject, subject._replace(task=garbled)
+  evaluated = [Programs(x).evaluate(state) for x in both]
+  for row, *outputs in zip(subject.method.rows, *evaluated, strict=True):
+    before, after = map(evaluation.scores.score, both, [row] * 2, outputs)
+    limits = before.limits["calibrated"]
+    assert limits.shape == (6,)
+    np.testing.assert_array_equal(limits, after.limits["calibrated"])
+    assert (before.chosen.accuracy != after.chosen.accuracy).any()
 
 
 @pytest.mark.slow
@@ -189,24 +185,19 @@ def test_held_out_samples_are_arranged_by_client():
   np.testing.assert_array_equal(alone.draw[0], table.draw[0])
 
 
-# Notes on numbers that mean less than they seem to.
-
-
-def end_of(spoilt=(), idle=()):
-  """The end of a run: of clients some have spoilt networks, some were idle."""
+def test_answers_that_are_not_finite_and_idle_clients_are_noted():
   task = experiment.build(tiny.resolved(own="fedper"))
   subject = experiment.make_subject(task, "own")
   programs = Programs(subject)
   state = programs.begin()
+  spoilt, took_part = np.isin(range(6), (1, 4)), np.arange(6) > 0
 
   def spoil(x):
-    rows = jnp.isin(jnp.arange(len(x)), jnp.array(spoilt, int))
-    return jnp.where(rows.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+    return jnp.where(spoilt.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
 
   state = state._replace(clients=jax.tree.map(spoil, state.clients))
   outputs = zip(subject.method.rows, programs.evaluate(state), strict=True)
-  took_part = ~np.isin(np.arange(6), idle)
-  return End(
+  end = End(
     subject=subject,
     scores=[evaluation.scores.score(subject, *x) for x in outputs],
     state=state,
@@ -214,13 +205,8 @@ def end_of(spoilt=(), idle=()):
     lines=(),
     totals={"steps": 4.0 * took_part, "bytes": 100.0 * took_part},
   )
-
-
-def test_answers_that_are_not_finite_and_idle_clients_are_noted():
-  assert not evaluation.scores.on_end(end_of()).notes
-  end = end_of(spoilt=(1, 4), idle=(0,))
   lost, idle = evaluation.scores.on_end(end).notes
   counted = end.scores[0].counted
   assert "own: the outputs of 2 clients (1, 4) are not finite" in lost
-  assert f"{counted[[1, 4]].sum()} of {counted.sum()} test" in lost
+  assert f"{counted[spoilt].sum()} of {counted.sum()} test" in lost
   assert "1 client (0) never took part" in idle

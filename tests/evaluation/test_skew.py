@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tiny
-from selected import selected, values
+from selected import selected
 
 import splitjax
 from splitjax import UserError, evaluation, experiment
@@ -76,32 +76,19 @@ def test_finite_ones_are_chosen_and_not_too_many():
 
 # The embeddings of a run.
 
-COUNT = 23
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all):
-  """A run of a method with a server, fine-tuned, and of one without."""
-  del quick_compile_all
-  c = tiny.tiny(splitgp="splitgp", local="local")
-  c.methods["splitgp"].finetune = True
-  c.eval.embeddings = COUNT
-  workdir = tmp_path_factory.mktemp("embedded") / "w"
-  return tiny.resolved(c), workdir, splitjax.run(c, workdir)
-
-
-def kept(workdir, key):
-  with np.load(experiment.folder(workdir, key) / "embeddings.npz") as arrays:
-    return dict(arrays)
-
 
 @pytest.mark.slow
-def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
-  resolved, workdir, results = ran
-  task = experiment.build(resolved)
-  arrays = kept(workdir, "splitgp")
+def test_what_is_kept_is_what_a_loaded_client_embeds(tmp_path):
+  """Of a method with a server, fine-tuned; of one without there are none."""
+  c = tiny.tiny(splitgp="splitgp", local="local")
+  c.methods["splitgp"].finetune = True
+  c.eval.embeddings = 23
+  workdir = tmp_path / "w"
+  results = splitjax.run(c, workdir)
+  task = experiment.build(tiny.resolved(c))
+  arrays = np.load(workdir / "methods" / "splitgp" / "embeddings.npz")
   # The toy's blocks are 6 wide.
-  assert arrays["embedding"].shape == (6, COUNT, 6)
+  assert arrays["embedding"].shape == (6, 23, 6)
   assert arrays["pool"] == "test" and arrays["row"] == "splitgp+FT"
   label = task.data.test_label[arrays["rows"]]
   np.testing.assert_array_equal(arrays["label"], label)
@@ -117,39 +104,17 @@ def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
     assert results.value("splitgp+FT", metric) == arrays[metric]
   page = (workdir / "report.md").read_text()
   assert f"{arrays['distance_ratio']:.3f}" in page
-  assert "embeddings_splitgp.png" in page
-  # A method without a server has none.
-  assert not (experiment.folder(workdir, "local") / "embeddings.npz").exists()
   assert selected(results, "silhouette").row.tolist() == ["splitgp+FT"]
   with pytest.raises(UserError, match="whole network"):
     splitjax.load(workdir, "local").embeddings(0, image[:1])
 
 
-@pytest.mark.slow
-def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
-  _, workdir, _ = ran
-  folder = workdir / "evaluate"
-  for count, some in ((12, True), (0, False)):
-    results = splitjax.evaluate_again(workdir, {"eval.embeddings": count})
-    assert bool(values(results, "silhouette")) == some
-    assert (folder / "embeddings_splitgp.png").exists() == some
-    assert len(list(folder.rglob("*.npz"))) == some
-    if some:
-      assert kept(folder, "splitgp")["embedding"].shape == (6, 12, 6)
-
-
-def make_sets(rows, label):
-  empty = np.zeros((0,))
-  rows, label = np.array(rows, np.int32), np.array(label, np.int32)
-  return TestSets([], empty, "test", rows, label, empty, (), None)
-
-
 def test_images_are_the_same_for_all_and_their_classes_take_turns():
   # Class 0 has rows 0..5, class 1 rows 6..9, class 2 row 10 alone.
-  own = make_sets(
-    [[0, 1, 2, 6, 7, -1], [3, 4, 5, 8, 9, 10]],
-    [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
-  )
+  rows = np.array([[0, 1, 2, 6, 7, -1], [3, 4, 5, 8, 9, 10]], np.int32)
+  label = np.array([[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]], np.int32)
+  empty = np.zeros(0)
+  own = TestSets([], empty, "test", rows, label, empty, (), None)
   for seed in range(5):
     rows, label = evaluation.draw(own, 6, seed)
     assert len(set(rows)) == 6 and 10 in rows
