@@ -25,7 +25,6 @@ from .evaluation.latency import split_depths as split_depths
 from .evaluation.metrics import METRICS as METRICS
 from .experiment.evaluate import evaluate_again as evaluate_again
 from .experiment.machine import set_up as set_up
-from .experiment.machine import use_cores as use_cores
 from .experiment.reporting import report_again as report_again
 from .experiment.runs import run as run
 from .experiment.runs import run_seeds as run_seeds

@@ -30,7 +30,7 @@ MODULES = (
 )
 """Those that document a public registry, or are public themselves."""
 
-ALONE = ("set_up", "use_cores")
+ALONE = ("set_up",)
 """Examples of a process in which jax has computed nothing."""
 LONGER = ("run_seeds", "check_backbone", "check_method")
 """Examples whose functions have quick tests of their own."""
@@ -49,7 +49,6 @@ def documented():
   for name, factory in METHODS.items():
     if ">>>" in (getattr(factory, "__doc__", None) or ""):
       examples[f"METHODS[{name}]"] = factory
-  examples["BACKBONES[cnn1d]"] = splitjax.BACKBONES["cnn1d"]
   return examples
 
 
@@ -79,7 +78,7 @@ def test_the_example_is_right(name, folder, monkeypatch):
   assert not failures(name)
 
 
-@pytest.mark.parametrize("name", ["set_up", *slow("use_cores")])
+@pytest.mark.parametrize("name", ALONE)
 def test_the_example_of_a_fresh_process_is_right(name, folder):
   code = f"import test_examples; print(test_examples.failures({name!r}))"
   paths = map(str, (TESTS, TESTS / "helpers", TESTS.parent))

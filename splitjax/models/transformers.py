@@ -94,8 +94,7 @@ def transform(
 class Transformer(nn.Module):
   """A transformer block after the first.
 
-  Behind the last, which has the final norm, no layer uses other tokens than the
-  class token, so it updates no others.
+  Behind the last, which has the final norm, only the class token is used.
   """
 
   heads: int
@@ -236,8 +235,7 @@ def transformer_text(
 
   The defaults give 64 V + 204,548 parameters for texts of 64 tokens and 4
   classes, without exits. No mask crosses the cut: padding is a token with an
-  embedding of its own, like any other id. V comes from the data, no config sets
-  it.
+  embedding of its own, like any other id. V comes from the data alone.
   """
   if not vocabulary:
     raise UserError(
