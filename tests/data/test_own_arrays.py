@@ -268,11 +268,6 @@ def test_clients_of_the_data_and_their_own_test_samples(tmp_path):
       SHIFTS[shift](data, parts, None, 0)
 
 
-def named(data, parts):
-  """The names of the clients that hold `parts`."""
-  return [data.client_names[number] for number in data.owners(parts)]
-
-
 def test_client_n_is_the_nth_owner(tmp_path):
   """For every seed; of fewer clients the chosen are in the same order."""
   tables = [
@@ -286,8 +281,9 @@ def test_client_n_is_the_nth_owner(tmp_path):
     for seed in range(20):
       parts = natural(data.train_client, 3, seed)
       assert [p.tolist() for p in parts] == rows
-      assert named(data, parts) == names
-      pairs.add(tuple(named(data, natural(data.train_client, 2, seed))))
+      assert [data.client_names[n] for n in data.owners(parts)] == names
+      two = data.owners(natural(data.train_client, 2, seed))
+      pairs.add(tuple(data.client_names[n] for n in two))
     assert pairs == set(itertools.combinations(names, 2))
     # Whoever has a sample of several owners has no name.
     assert data.owners([np.arange(4), np.arange(4, 12)]) is None

@@ -60,12 +60,6 @@ def test_splits_are_the_same_on_every_machine():
   assert checksum(rows) == "27714b57d2c1"
 
 
-@pytest.mark.parametrize("name", sorted({*PARTITIONS} - {"natural"}))
-def test_seeds_differ(name):
-  parts, other = (deal(name, LABELS, 50, seed) for seed in (3, 4))
-  assert not all(map(np.array_equal, parts, other))
-
-
 def test_shard_gives_at_most_k_classes_and_deals_at_random():
   for k in (1, 2, 3):
     parts = deal("shard", LABELS, 30, k=k, num_shards=100)
@@ -107,13 +101,6 @@ def test_the_odd_sample_is_not_always_the_same_clients():
   assert favoured == {0, 1, 2}
 
 
-def test_samples_within_a_class_are_random():
-  # The few rows of class 1 that client 0 gets are from all over it.
-  labels = np.repeat(np.arange(10), 200)
-  rows = deal("dominant_label", labels, 10)[0]
-  assert np.ptp(rows[labels[rows] == 1]) > 60
-
-
 def test_pathological_by_hand():
   # One client with one of three classes; the others stay where they are.
   labels = np.array([2, 0, 1, 0, 2, 0])
@@ -130,14 +117,6 @@ def test_uniform_shares_are_those_of_the_distribution():
   shares = np.array([len(p) for p in parts])
   assert 9.5 < shares.std() < 12.5
   assert 72 <= shares.min() < 85 and 115 < shares.max() <= 134
-
-
-def test_pairs_of_classes_are_random():
-  # All 45 pairs of 10 classes occur among 1,000 clients; dealt in order, there
-  # would be 5 or 10.
-  labels = np.arange(10000) % 10
-  parts = deal("pathological", labels, 1000, k=2)
-  assert len({tuple(np.unique(labels[p])) for p in parts}) == 45
 
 
 @pytest.mark.parametrize(
@@ -234,15 +213,9 @@ def test_splits_of_clients_by_hand(fractions, sizes):
   assert [[*map(len, piece)] for piece in pieces] == sizes
 
 
-def test_splits_are_random():
-  # A piece is no run of the rows, every row is in the test piece at times, and
-  # clients draw apart.
-  parts = [np.arange(40)] * 3
-  tests = [client_split(parts, seed, (0.75, 0.25))[1] for seed in range(60)]
-  assert len(np.unique(np.concatenate([rows[0] for rows in tests]))) == 40
-  assert np.ptp(tests[0][0]) > 20
-  assert len({tuple(rows) for rows in tests[0]}) == 3
-  # No split is that of id_ood_sets, which spawns from the bare seed.
+def test_splits_are_not_those_of_test_sets():
+  # id_ood_sets spawns from the bare seed.
+  (rows,) = client_split([np.arange(40)], 0, (0.75, 0.25))[1]
   stream = np.random.SeedSequence(0).spawn(1)[0]
   order = np.random.default_rng(stream).permutation(40)
-  assert {*order[30:]} != {*tests[0][0]}
+  assert {*order[30:]} != {*rows}

@@ -5,6 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 from refusals import refused
+from sklearn.datasets import load_digits
 
 from splitjax.data import SOURCES, Dataset, load, reader, scale
 
@@ -24,8 +25,6 @@ def test_names_of_data_sets():
 
 
 def test_digits():
-  from sklearn.datasets import load_digits
-
   data = load("digits")
   for split, samples in (("train", 1437), ("test", 360)):
     image = getattr(data, f"{split}_image")

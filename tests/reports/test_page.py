@@ -38,30 +38,19 @@ def test_the_page_of_two_seeds(tmp_path):
 @pytest.mark.parametrize(
   ("found", "said", "not_said"),
   [
-    (made_up.run(), ["One seed", "oracle"], ["bold", "parentheses"]),
-    (made_up.seeds(2), ["2 seeds", "bold", "12.7"], ["One seed"]),
-    (made_up.seeds(3), ["3 seeds"], ["12.7"]),
+    (made_up.run(), "One seed", "bold"),
+    (made_up.seeds(3), "3 seeds", "12.7"),
+    (made_up.run(eval={"threshold_rule": "fixed"}), ": fixed", "oracle,"),
     (
-      made_up.run(
-        paper="HARMONY Table 2",
-        scale="small",
-        changed=("rounds=3",),
-        eval={"threshold_rule": "fixed", "target": None},
-      ),
-      [": fixed", "HARMONY Table 2", "rounds=3", "small scale"],
-      [],
-    ),
-    (
-      made_up.run(paper="HARMONY Table 2", scale="paper"),
-      ["HARMONY Table 2"],
-      ["small scale"],
+      made_up.run(paper="HARMONY Table 2", scale="paper", changed=("x=3",)),
+      "x=3",
+      "small scale",
     ),
   ],
 )
 def test_what_is_said_of_the_numbers(found, said, not_said):
   remarks = " ".join(page.remarks(found))
-  assert all(words in remarks for words in said)
-  assert not any(words in remarks for words in not_said)
+  assert said in remarks and not_said not in remarks
 
 
 def grid(**options):
