@@ -5,7 +5,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from by_hand import batches_of_round
 from worlds import by_number, spied
 
@@ -15,8 +14,6 @@ from splitjax.engine import schedules
 from splitjax.engine.faults import Struck
 from splitjax.simulation.sandbox import SIZES, parts
 from splitjax.types import Shard
-
-pytestmark = pytest.mark.usefixtures("quick_compile")
 
 KEY = jax.random.key(0)
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 3, 2, 2), np.uint8)

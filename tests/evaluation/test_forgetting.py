@@ -32,17 +32,17 @@ def test_measures_by_hand():
 
 def line(number, accuracy, **more):
   """A line of a log: one client, one class, rows as in `accuracy`."""
-  scores = {name: {k: {"all": x} for k, x in accuracy.items()} for name in (
-    "accuracy", "weighted", "std", "worst_tenth",
-  )}  # fmt: skip
-  shares = {"per_class": {k: [x] for k, x in accuracy.items()}}
-  return {
+  out = {
     "round": number,
     "loss": {"client": 1.0, "server": 2.0},
     "wire": {"up": 10.0, "down": 5.0},
-    **({**scores, **shares} if accuracy else {}),
-    **more,
   }
+  if accuracy:
+    scores = {row: {"all": share} for row, share in accuracy.items()}
+    names = ("accuracy", "weighted", "std", "worst_tenth")
+    out |= dict.fromkeys(names, scores)
+    out["per_class"] = {row: [share] for row, share in accuracy.items()}
+  return out | more
 
 
 def numbers(log, **options):

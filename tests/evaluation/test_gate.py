@@ -71,8 +71,13 @@ def test_thresholds_by_hand(answered, threshold, accuracy, offloaded):
   assert got.size.tolist() == [[3]]
 
 
-@pytest.mark.parametrize("classes", [2, 1000])
-def test_the_ends_of_the_default_grid_ask_always_and_never(classes):
+# log 2 / log 10 = 0.30103, log 1000 / log 10 = 3
+@pytest.mark.parametrize(("classes", "share"), [(2, 0.30103), (1000, 3)])
+def test_the_ends_of_the_default_grid_ask_always_and_never(classes, share):
+  grid = evaluation.default_grid(classes)
+  np.testing.assert_allclose(grid, share * np.array(evaluation.GRID), 1e-5)
+  with refused("classes"):
+    evaluation.default_grid(1)
   # As the network gives them: a sure exit, whose entropy is 0 to the bit, a
   # uniform one, log C as float32 rounds it, and random ones of every sureness.
   draw = np.random.default_rng(classes).normal(size=(200, classes))
@@ -86,7 +91,7 @@ def test_the_ends_of_the_default_grid_ask_always_and_never(classes):
   client, server, labels = rng.integers(0, classes, (3, len(entropy)))
   samples = np.ones((1, 1, len(entropy)), bool)
   answered = Answered(exits_of(entropy, client, server), labels, samples)
-  got = evaluation.sweep(answered, evaluation.default_grid(classes))
+  got = evaluation.sweep(answered, grid)
   assert got.offloaded[0] == 1 and got.offloaded[-1] == 0
   oracle = evaluation.best(got).accuracy
   for end, side in ((0, "server"), (-1, "client")):
@@ -134,15 +139,6 @@ def test_a_client_without_samples_is_nan_and_not_chosen():
   assert best.size[:, 0].tolist() == [3, 0]
   for values in (got.accuracy[0], got.offloaded[0], *best[:3]):
     assert np.isnan(values[:, 0]).tolist() == [False, True]
-
-
-def test_default_grid():
-  assert evaluation.default_grid(10) == evaluation.GRID
-  # log 100 / log 10 = 2
-  doubled = [2 * threshold for threshold in evaluation.GRID]
-  np.testing.assert_allclose(evaluation.default_grid(100), doubled)
-  with refused("classes"):
-    evaluation.default_grid(1)
 
 
 # Thresholds without test labels.
