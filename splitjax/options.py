@@ -53,7 +53,9 @@ def declared(factory: Callable) -> dict[str, Option]:
   if isinstance(factory, functools.partial):
     bound |= factory.keywords.keys()
     function = factory.func
-  name = getattr(function, "__name__", str(function))
+  name = getattr(function, "__name__", type(function).__name__)
+  if not callable(function):
+    raise UserError(f"a {name} is no factory: give the function that makes it")
   try:
     hints = typing.get_type_hints(function, include_extras=True)
     arguments = inspect.signature(function).parameters

@@ -194,7 +194,8 @@ def ignores_padding(trial: Trial) -> str:
   image = shards[0].image
   label = shards[0].label
   rows = np.concatenate([np.ravel(shard.rows) for shard in shards])
-  free, spare = np.setdiff1d(np.arange(len(label)), rows)[-2:]
+  unused = np.setdiff1d(np.arange(len(label), dtype=rows.dtype), rows)
+  free, spare = unused[-2:]
 
   def padded(shard: Shard, pixel: int, of_class: int) -> Shard:
     validation = jax.tree.map(

@@ -171,8 +171,10 @@ def test_a_host_callback_would_be_noticed():
   assert check.talks_to_host(text)
 
 
-def test_a_method_of_ones_own_is_tried():
-  said = check.check_method(METHODS["local"])
+@pytest.mark.parametrize("wide", [False, *slow(True)])
+def test_a_method_of_ones_own_is_tried(wide):
+  with jax.enable_x64(wide):
+    said = check.check_method(METHODS["local"])
   assert len(said) == 10 and said[6] == "it sends nothing"
 
 

@@ -185,6 +185,7 @@ MISTAKES = [
   (changed(classes=5), OTHER),
   (changed(exits={2: Flat(4)}), OTHER),
   (nothing, "returns no Backbone, but None"),
+  (BACKBONES["toy"]((4, 4, 1), 2), "a Backbone is no factory"),
   (bare, "option depths of bare: it needs a default"),
   (foreign, "foreign"),
   (lambda shape, classes, *, depths=(1,): None, "option depths of"),
