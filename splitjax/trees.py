@@ -1,4 +1,4 @@
-"""Arithmetic on pytrees, most of it over a leading client axis."""
+"""Arithmetic on pytrees, and their places along a leading client axis."""
 
 import jax
 import jax.numpy as jnp
@@ -45,11 +45,12 @@ def _within_range(tree: Tree) -> tuple[Tree, Array, Array]:
   """Divides by a scale -> the quotients, the scale, the quotients' norm.
 
   Squares of numbers above 1e19 overflow in float32. The scale is a power of
-  two, so that the division changes no digit.
+  two, so that the division changes no digit but of numbers that are 1e38 times
+  smaller than the largest; it is 1 for numbers up to 8.
   """
   leaves = jax.tree.leaves(tree)
   peaks = [jnp.ones(()), *(jnp.abs(x).max(initial=0) for x in leaves)]
-  # A quarter, since 1 / scale must not be subnormal: processors take that to 0.
+  # A quarter, since 1 / scale must not be subnormal, which is taken for 0.
   quarter = jnp.stack(peaks).max() / 4
   bits = jnp.finfo(quarter.dtype).nexp
   scale = jax.lax.reduce_precision(quarter, bits, 0)

@@ -38,6 +38,9 @@ from splitjax.fields import (
 from splitjax.options import Registry, Spec
 from splitjax.types import UserError
 
+IN_OWN_DOMAIN = ("id_ood", "own_test", "local", "out_of_client")
+"""Shifts whose test samples are in the domains that clients train in."""
+
 RANGE = tuple[float, ...]
 
 
@@ -379,6 +382,10 @@ class Config(FieldGroup, root=True):
       domains = written(self.data.domains)
       text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
       raise UserError(f"data.domains={domains}: {text}")
+    # Their test samples would also be drawn from copies in other domains.
+    if self.eval.domains and shift in IN_OWN_DOMAIN:
+      text = f"eval.shift={shift} tests in data.domains: leave it ()"
+      raise UserError(f"eval.domains={written(self.eval.domains)}: {text}")
     self._check_methods()
     if (self.participants_per_round or 1) > self.num_clients:
       text = f"must be at most num_clients={self.num_clients}"

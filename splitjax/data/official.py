@@ -95,7 +95,7 @@ def cinic10(path: Path) -> Read:
   label = {name: name.split("/")[-2] for name in sorted(raw)}
   classes = sorted({*label.values()})
   splits = [
-    [(classes.index(label[x]), x) for x in label if f"/{split}/" in x]
+    [(classes.index(label[x]), x) for x in label if f"/{split}/" in f"/{x}"]
     for split in SPLITS
   ]
   return _pictures(raw, splits, 32, classes)
@@ -213,9 +213,10 @@ def prepare(
 ) -> Path:
   """Downloads, checks and converts a data set, unless it is there already.
 
-  With `allow_modified`, files in DATA_DIR/downloads/NAME may differ from the
-  official ones; the note of the data set says so. Returns its folder. UserError
-  if a file is not the official one, cannot be downloaded or written.
+  With `allow_modified`, files in DATA_DIR/downloads/NAME (of cifar100_coarse in
+  downloads/cifar100) may differ from the official ones; the note of the data
+  set says so. Returns its folder. UserError if a file is not the official one,
+  cannot be downloaded or written.
   """
   official = OFFICIAL[name]
   folder = store.root(data_dir) / name

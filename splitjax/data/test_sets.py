@@ -101,7 +101,8 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on its classes in every domain of the test split.
 
   A set "own domain" comes before them, of the domains that the client trains
-  in, unless all train in the same.
+  in, unless all train in the same. A domain that is called by a number, such as
+  2019, has the set "domain 2019": a number alone is a rho.
   """
   del rhos, seed
   if data.test_domain is None:
@@ -112,12 +113,13 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   inside = main_classes(data.train_label, parts, data.classes)
   inside = inside[:, data.test_label]
   numbers = np.unique(data.test_domain)
-  names = [data.domain_names[number] for number in numbers]
+  domains = [data.domain_names[number] for number in numbers]
+  names = [f"domain {x}" if x[:1].isdigit() else x for x in domains]
   masks = [inside & (data.test_domain == number) for number in numbers]
   if data.train_domain is not None:
     trained = [{*data.train_domain[part].tolist()} for part in parts]
-    if any(domains != trained[0] for domains in trained):
-      within = [np.isin(data.test_domain, [*domains]) for domains in trained]
+    if any(numbers != trained[0] for numbers in trained):
+      within = [np.isin(data.test_domain, [*numbers]) for numbers in trained]
       names.insert(0, "own domain")
       masks.insert(0, inside & within)
   return _on_test_split(data, parts, np.stack(masks), names)
@@ -271,7 +273,7 @@ class Holdout(NamedTuple):
 
   rows: np.ndarray  #: [N, H] int32 of the training split; -1: padding
   label: np.ndarray  #: [N, H] int32, their classes; undefined for padding
-  draw: np.ndarray  #: [N, H] int32, the seed of each one's proxy (`gate.aside`)
+  draw: np.ndarray  #: [N, H] int32, seeds of their proxies (`gate.calibration`)
 
 
 def holdout(label: np.ndarray, parts: Parts, seed: int) -> Holdout:

@@ -49,7 +49,7 @@ class Outputs(NamedTuple):
   test: Exits  #: [N, M], of the test samples
   #: [N, H], of held-out samples; None unless thresholds are calibrated on them
   holdout: Exits | None = None
-  proxy: Exits | None = None  #: [N, H], of their proxies (`gate.proxies`)
+  proxy: Exits | None = None  #: [N, H], of their proxies (`gate.calibration`)
 
 
 @functools.partial(

@@ -220,12 +220,13 @@ class Programs:
     outputs = Outputs(images.of(test, self.subject.method.answers))
     if not held_out:
       return outputs
-    # The second half are the proxies of the first.
+    # Held-out samples come first, then their proxies; the rest fills a chunk.
     both = jax.device_get(held_out[0])
-    count = both.entropy.shape[1] // 2
+    assert self.task.holdout is not None
+    count = self.task.holdout.rows.shape[1]
     return outputs._replace(
       holdout=jax.tree.map(lambda leaf: leaf[:, :count], both),
-      proxy=jax.tree.map(lambda leaf: leaf[:, count:], both),
+      proxy=jax.tree.map(lambda leaf: leaf[:, count : 2 * count], both),
     )
 
   def _evaluations(
@@ -248,7 +249,8 @@ class Programs:
     )
     if task.calibration is None or len(self.subject.method.answers) < 2:
       return [(test, arguments)]
-    held_out = *clients, *task.calibration
+    calibration = task.calibration
+    held_out = *clients, calibration.image, calibration.rows
     calibrate = self._program(
       f"{name} held out", exits.evaluate_clients, held_out
     )

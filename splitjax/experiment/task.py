@@ -66,9 +66,8 @@ class Task(NamedTuple):
   shown: np.ndarray
   mesh: Mesh | None  #: None if there is one device
   faults: FaultTable  #: drawn faults [N, R], on the device
-  holdout: Holdout | None = (
-    None  #: samples to choose thresholds on, on the host
-  )
+  #: samples to choose thresholds on, on the host
+  holdout: Holdout | None = None
   calibration: Calibration | None = None  #: they and proxies, on the device
 
   @property

@@ -25,8 +25,8 @@ from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
 MOST_LEVELS = 4
-"""The most split depths that an allocation uses if `levels` is None: each depth
-is traced into the round, so compile time grows with their number."""
+"""The most split depths that `supersfl` and `dfl` use if `levels` is None: each
+depth is traced into the round, so compile time grows with their number."""
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> ndarray:

@@ -51,6 +51,7 @@ ROWS = [
   ({"data.name": "npz:/nowhere.npz"}, "data.name"),
   ({"data.augment": "crop,flip"}, "data.augment"),
   ({"data.domains": ("rotatoin",)}, "data.domains"),
+  ({"eval.domains": ("rotation 3",), "eval.shift": "local"}, "eval.domains"),
   ({"data.train_samples": 9}, "data.train_samples"),
   ({"data.pool": "all"}, "eval.shift"),
   ({"data.partition.num_shards": 11}, "data.partition.num_shards"),

@@ -2,6 +2,7 @@
 
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +87,20 @@ def test_no_test_label_is_used():
     assert limits.shape == (6,)
     np.testing.assert_array_equal(limits, after.limits["calibrated"])
     assert (before.chosen.accuracy != after.chosen.accuracy).any()
+
+
+def test_held_out_samples_need_not_fill_their_chunks():
+  """Eight of each client and eight proxies, in four chunks of 5 or in one."""
+  outputs = []
+  for size in (5, 100):
+    task = experiment.build(tiny.resolved(draft(batch_size=size)))
+    programs = Programs(experiment.make_subject(task, "own"))
+    outputs += programs.evaluate(programs.begin(), programs.method.rows[:1])
+  parts, whole = outputs
+  assert parts.holdout.entropy.shape == (6, 8)
+  for name in ("holdout", "proxy"):
+    pair = getattr(parts, name), getattr(whole, name)
+    chex.assert_trees_all_close(*pair, rtol=1e-6)
 
 
 @pytest.mark.slow
