@@ -166,7 +166,7 @@ def epochs(
 
 def shards(
   image: Array,
-  label: Array | np.ndarray,
+  label: Array,
   parts: Sequence[np.ndarray],
   classes: int,
   numbers: Sequence[int],
@@ -179,7 +179,7 @@ def shards(
   counts = [np.bincount(host[part], minlength=classes) for part in parts]
   return Shard(
     image=image,
-    label=jnp.asarray(label),
+    label=label,
     rows=jnp.asarray(padded(parts)),
     size=jnp.array([len(part) for part in parts], jnp.int32),
     counts=jnp.asarray(np.stack(counts), jnp.int32),

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
 from splitjax import target
 from splitjax.config.config import Config
-from splitjax.data import Dataset, TestSets, feed, holdout, load, merged
-from splitjax.data.partitions import VALIDATE, client_split, padded
+from splitjax.data import Dataset, TestSets, holdout, load, merged
+from splitjax.data.feed import BatchPlan
+from splitjax.data.partitions import VALIDATE, client_split
 from splitjax.data.test_sets import Holdout
 from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
@@ -39,8 +39,9 @@ from splitjax.experiment.network import (
   make_network,
   own_fleet,
 )
-from splitjax.fleet import fleets, orders
-from splitjax.fleet.fleets import Cohort, Fleet
+from splitjax.fleet import cohorts, fleets
+from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.orders import Queue
 from splitjax.methods.method import Method
 from splitjax.models.network import Pretrained, init
 from splitjax.reports import paper_numbers
@@ -233,7 +234,6 @@ def make_subject(task: Task, key: str) -> Subject:
   config = task.config
   method = task.methods[key]
   fleet = _divide(task, method)
-  batch = method.batch_size(config.num_clients, config.batch_size)
   parts: Sequence[np.ndarray] = task.test_sets.parts
   validation: Sequence[np.ndarray] = ()
   if method.validates:
@@ -241,72 +241,47 @@ def make_subject(task: Task, key: str) -> Subject:
     parts, validation = client_split(
       parts, config.seed, shares, stream=VALIDATE
     )
-  sizes = np.array([len(part) for part in parts])
-  steps = config.local_steps
-  of_fleet = feed.BatchPlan(
-    batch=batch,
-    epochs=feed.epochs(config.local_epochs, steps, sizes, batch),
+  plan = BatchPlan(
+    batch=method.batch_size(config.num_clients, config.batch_size),
+    epochs=config.local_epochs,
     mean=task.network.mean,
     std=task.network.std,
     augment=config.data.augment,
-    limit=steps,
+    limit=config.local_steps,
   )
-  plans = []
-  shards = []
-  for cohort in fleet.cohorts:
-    plan = of_fleet.for_clients(sizes[list(cohort.ids)].tolist())
-    shard = _shard(task, cohort, parts, validation)
-    shard = orders.with_service_order(
-      method,
-      shard,
-      plan,
-      fleet,
-      order=config.order.name,
-      turn=config.order.batches,
-      rounds=config.rounds,
-      seed=config.seed,
-      groups=task.test_sets.groups,
-    )
-    rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
-    plans.append(plan)
-    shards.append(Shard(task.image, task.label, *rows))
+  queue = Queue(
+    order=config.order.name,
+    turn=config.order.batches,
+    rounds=config.rounds,
+    seed=config.seed,
+  )
+  plans, shards = cohorts.deal(
+    method,
+    fleet,
+    (task.image, task.label),
+    parts,
+    plan,
+    queue,
+    validation=validation,
+    groups=task.test_sets.groups,
+  )
+  put = functools.partial(
+    devices.put_on_devices, task.mesh, spec=devices.DIVIDED
+  )
   subject = Subject(
     task=task,
     key=key,
     method=method,
     fleet=fleet,
-    plans=tuple(plans),
-    shards=tuple(shards),
-    sizes=sizes,
-    batch=batch,
+    plans=plans,
+    shards=tuple(Shard(*shard[:2], *put(tuple(shard[2:]))) for shard in shards),
+    sizes=np.array([len(part) for part in parts]),
+    batch=plan.batch,
   )
   return subject._replace(
     server_bytes=tracing.at_server(subject),
     sent=tracing.of_steps(subject) if config.privacy.accounted else (),
   )
-
-
-def _shard(
-  task: Task,
-  cohort: Cohort,
-  parts: Sequence[np.ndarray],
-  validation: Sequence[np.ndarray],
-) -> Shard:
-  """Makes a cohort's data from all clients' training and validation rows."""
-  numbers = np.array(cohort.numbers)
-  shard = feed.shards(
-    task.image,
-    task.data.train_label,
-    [parts[number] for number in numbers],
-    task.data.classes,
-    cohort.numbers,
-  )
-  groups = task.test_sets.groups
-  if validation:
-    shard = shard._replace(validation=jnp.asarray(padded(validation)[numbers]))
-  if groups is not None:
-    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
-  return shard
 
 
 def _divide(task: Task, method: Method) -> Fleet:

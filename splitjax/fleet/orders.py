@@ -27,6 +27,15 @@ NO_TURN = -1
 """Position of a step that is not taken."""
 
 
+class Queue(NamedTuple):
+  """The order in which a server takes the batches of a round."""
+
+  order: str  #: in ORDERS
+  rounds: int  #: how many rounds' orders are drawn
+  seed: int
+  turn: int = 1  #: as in QueueSpec
+
+
 class QueueSpec(NamedTuple):
   """The facts that a service order depends on; the same in every round."""
 
@@ -123,51 +132,28 @@ def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
   return np.split(by_client, np.cumsum(spec.steps)[:-1], axis=1)
 
 
-def queue_spec(
-  shard: Shard,
-  plan: BatchPlan,
-  turn: int,
-  seed: int,
-  groups: np.ndarray | None = None,
-) -> QueueSpec:
-  """Makes a QueueSpec; arguments are as in `with_service_order`."""
-  real = _real(shard)
-  steps, _ = plan.of_round(np.asarray(shard.size)[real])
-  if groups is None:
-    groups = np.asarray(shard.counts)[real].argmax(axis=1)
-  return QueueSpec(steps, groups, turn, seed)
-
-
-def _real(shard: Shard) -> np.ndarray:
-  """Returns the places of the real clients in a shard, ordered by number."""
-  # Padding clients come later and repeat the number of a real client.
-  return np.unique(np.asarray(shard.number), return_index=True)[1]
-
-
 def with_service_order(
   method: "Method",
   shard: Shard,
   plan: BatchPlan,
   fleet: Fleet,
-  *,
-  order: str,
-  turn: int,
-  rounds: int,
-  seed: int,
+  queue: Queue,
   groups: np.ndarray | None = None,
 ) -> Shard:
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Groups are those of `Method.group`, or the places of the depths `Method.cuts`
-  among the backbone's cuts. The service order, a name in ORDERS, is added if
-  the method's topology serves clients in turn; it depends on the label of each
-  client's group, `groups` [N] int by number, by default the label of most of
-  its samples, in a tie the lowest. `shard` is that of all clients [N, ...],
-  with padding clients last.
+  among the backbone's cuts. The service order is added if the method's topology
+  serves clients in turn; it depends on the label of each client's group,
+  `groups` [N] int by number, by default the label of most of its samples, in a
+  tie the lowest. `shard` is that of all clients [N, ...], with padding clients
+  last.
   """
   number = np.asarray(shard.number)
-  real = _real(shard)
-  group = method.group(np.asarray(shard.counts)[real])
+  # Padding clients come later and repeat the number of a real client.
+  real = np.unique(number, return_index=True)[1]
+  counts = np.asarray(shard.counts)[real]
+  group = method.group(counts)
   cuts = method.cuts(fleet)
   if cuts is not None:
     group = np.searchsorted(method.backbone.cuts, cuts)
@@ -176,15 +162,17 @@ def with_service_order(
     shard = shard._replace(group=jnp.asarray(group[row], np.int32))
   if method.topology not in IN_TURN:
     return shard
-  spec = queue_spec(shard, plan, turn, seed, groups)
+  label = counts.argmax(axis=1) if groups is None else groups
+  steps, _ = plan.of_round(np.asarray(shard.size)[real])
+  spec = QueueSpec(steps=steps, label=label, turn=queue.turn, seed=queue.seed)
   # A client with fewer steps takes the first ones of every epoch.
   shape = (plan.epochs, plan.steps)
   if plan.limit is not None:  # all take equally many, without gaps
     shape = (1, plan.limit)
-  table = np.full((len(number), rounds, *shape), NO_TURN, np.int32)
-  positions = step_positions(spec, order, rounds)
+  table = np.full((len(number), queue.rounds, *shape), NO_TURN, np.int32)
+  positions = step_positions(spec, queue.order, queue.rounds)
   for client, of_client in zip(real, positions, strict=True):
-    steps = of_client.reshape(rounds, shape[0], -1)
-    table[client, :, :, : steps.shape[-1]] = steps
-  flat = jnp.asarray(table.reshape(len(number), rounds, -1))
+    taken = of_client.reshape(queue.rounds, shape[0], -1)
+    table[client, :, :, : taken.shape[-1]] = taken
+  flat = jnp.asarray(table.reshape(len(number), queue.rounds, -1))
   return shard._replace(service_order=flat)

@@ -15,8 +15,9 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine import round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
 from splitjax.fields import COUNT, convert, unknown
-from splitjax.fleet import fleets, orders
+from splitjax.fleet import cohorts, fleets, orders
 from splitjax.fleet.fleets import Fleet, Layout
+from splitjax.fleet.orders import Queue
 from splitjax.methods.method import Method
 from splitjax.models import network
 from splitjax.types import (
@@ -150,35 +151,36 @@ def simulate(
     >>> sim.predict(method, state, 0, images).client.shape
     (60, 2)
   """
-  classes = method.backbone.classes
   _check(method, image, np.asarray(label), parts)
   for name, count in (("batch", batch), ("epochs", epochs)):
     convert(count, Annotated[int, COUNT], name)
   if order not in orders.ORDERS:
     raise UserError(unknown("order", order, orders.ORDERS, "order"))
-  mean, std = scale(image, vocabulary=method.backbone.vocabulary)
-  on_device = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
-  batch = method.batch_size(len(parts), batch)
-  sizes = np.array([*map(len, parts)])
-  epochs = feed.epochs(epochs, steps, sizes, batch)
-  of_fleet = feed.BatchPlan(batch, epochs, mean, std, limit=steps)
-  plans = []
-  shards = []
-  for cohort in fleet.cohorts:
-    rows = [parts[number] for number in cohort.numbers]
-    plan = of_fleet.for_clients(sizes[[*cohort.ids]].tolist())
-    shard = feed.shards(*on_device, rows, classes, cohort.numbers)
-    if method.validates and validation is not None:
-      copies = jnp.tile(jnp.asarray(validation, jnp.int32), (len(rows), 1))
-      shard = shard._replace(validation=copies)
-    shard = orders.with_service_order(
-      method, shard, plan, fleet, order=order, turn=1, rounds=rounds, seed=seed
-    )
-    plans.append(plan)
-    shards.append(shard)
-  return Simulation(fleet=fleet, plans=tuple(plans), shards=tuple(shards))
+  mean, std = scale(image, vocabulary=method.backbone.vocabulary)
+  plan = feed.BatchPlan(
+    batch=method.batch_size(len(parts), batch),
+    epochs=epochs,
+    mean=mean,
+    std=std,
+    limit=steps,
+  )
+  split = jnp.asarray(image), jnp.asarray(label, jnp.int32)
+  queue = Queue(order=order, rounds=rounds, seed=seed)
+  held_back = list[np.ndarray]()
+  if method.validates and validation is not None:
+    held_back = [validation] * len(parts)
+  plans, shards = cohorts.deal(
+    method,
+    fleet,
+    split,
+    parts,
+    plan,
+    queue,
+    validation=held_back,
+  )
+  return Simulation(fleet=fleet, plans=plans, shards=shards)
 
 
 def _check(

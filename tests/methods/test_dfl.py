@@ -35,7 +35,7 @@ def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
   hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
   fleet = dataclasses.replace(fleet, hardware=hardware)
   shard = orders.with_service_order(
-    method, shard, plan, fleet, order="cyclic", turn=1, rounds=1, seed=0
+    method, shard, plan, fleet, orders.Queue("cyclic", rounds=1, seed=0)
   )
   simulation = made.simulation._replace(fleet=fleet, shards=(shard,))
   return made._replace(simulation=simulation)
