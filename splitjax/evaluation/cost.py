@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.evaluation.subject import End, Finding, Subject
+from splitjax.evaluation.tracing import server_bytes
 from splitjax.fleet import Rates
 from splitjax.fleet.resources import Devices
 from splitjax.models.sizes import flops_of_cut
@@ -161,9 +162,10 @@ def _numbers(end: End) -> Iterator[Number]:
   for line in end.lines:
     total.update(line["wire"])
   sent = {name: size / len(end.lines) for name, size in total.items()}
+  held = server_bytes(end.subject)
   for scores in end.scores:
     label = scores.label
-    yield Number("server_bytes", end.subject.server_bytes, label)
+    yield Number("server_bytes", held, label)
     for name, size in sent.items():
       yield Number("bytes", size, label, part=name)
     yield Number("bytes_per_round", sum(sent.values()), label)

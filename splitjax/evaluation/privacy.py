@@ -19,6 +19,7 @@ import numpy as np
 from scipy import optimize, special
 
 from splitjax.evaluation.subject import End, Finding
+from splitjax.evaluation.tracing import messages_of_steps
 from splitjax.types import Number
 from splitjax.wire import KINDS
 
@@ -136,9 +137,10 @@ def releases(end: End) -> dict[str, list[Release]]:
   if config.local_steps is not None:
     batches = -(-subject.sizes // subject.batch)
     epochs = -(-config.local_steps // np.maximum(batches, 1))
+  sent = messages_of_steps(subject)
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
-    counts = [stage.get(name, 0) for stage in subject.sent]
+    counts = [stage.get(name, 0) for stage in sent]
     if kind not in config.privacy.noisy() or not any(counts):
       continue
     passes = sum(

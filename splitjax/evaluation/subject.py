@@ -37,9 +37,6 @@ class Subject(NamedTuple):
   shards: tuple[Shard, ...]  #: each cohort's data
   sizes: np.ndarray  #: [N] int, training samples of each client, on the host
   batch: int  #: the clients' batch size; a small cohort's may be less
-  server_bytes: int = 0  #: of the parameters that the server holds in a round
-  #: for each stage, message name -> how often a step sends it; () without noise
-  sent: Sequence[Mapping[str, int]] = ()
 
   @property
   def config(self) -> "Config":

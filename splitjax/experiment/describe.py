@@ -14,6 +14,7 @@ from splitjax.config.config import Config
 from splitjax.engine.round import run_round
 from splitjax.evaluation import cost
 from splitjax.evaluation.subject import Subject
+from splitjax.evaluation.tracing import server_bytes
 from splitjax.experiment import summary
 from splitjax.experiment.programs import Programs, clients_side_by_side
 from splitjax.experiment.task import Task, build, make_subject
@@ -98,7 +99,7 @@ def _method(task: Task, key: str) -> Facts:
   facts: Facts = {
     "name": task.config.methods[key].name,
     "bytes": dict(sorted(sent.items())),
-    "server_bytes": subject.server_bytes,
+    "server_bytes": server_bytes(subject),
     "devices": subject.fleet.devices,
     "side_by_side": clients_side_by_side(subject),
   }

@@ -30,7 +30,7 @@ from splitjax.evaluation import gate, metrics
 from splitjax.evaluation.exits import chunked
 from splitjax.evaluation.gate import Calibration
 from splitjax.evaluation.subject import Subject
-from splitjax.experiment import client_data, machine, tracing
+from splitjax.experiment import client_data, machine
 from splitjax.experiment.network import (
   Network,
   abstract_state,
@@ -268,7 +268,7 @@ def make_subject(task: Task, key: str) -> Subject:
   put = functools.partial(
     devices.put_on_devices, task.mesh, spec=devices.DIVIDED
   )
-  subject = Subject(
+  return Subject(
     task=task,
     key=key,
     method=method,
@@ -277,10 +277,6 @@ def make_subject(task: Task, key: str) -> Subject:
     shards=tuple(Shard(*shard[:2], *put(tuple(shard[2:]))) for shard in shards),
     sizes=np.array([len(part) for part in parts]),
     batch=plan.batch,
-  )
-  return subject._replace(
-    server_bytes=tracing.at_server(subject),
-    sent=tracing.of_steps(subject) if config.privacy.accounted else (),
   )
 
 

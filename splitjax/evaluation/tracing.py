@@ -3,7 +3,8 @@
 Nothing is computed.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,70 +15,36 @@ from splitjax.engine import round
 from splitjax.engine.loops import one_server
 from splitjax.evaluation.subject import Subject
 from splitjax.models import sizes
-from splitjax.types import Half, Net, Shard, State, Tree
+from splitjax.types import Half, Shard, Tree
 
 
-class Start(NamedTuple):
-  """A state, and the round of one client that begins from it."""
-
-  state: State
-  samples: Samples
-  client: Half
-  server: Half
-  context: Tree
-
-
-def start_of(
-  subject: Subject, cohort: int, full: Net, shards: tuple[Shard, ...]
-) -> Start:
-  """Starts a round of the first client of a cohort, inside of a trace."""
-  method = subject.method
-  key = jax.random.key(0)
-  state = round.start(method, subject.fleet.layout, full, key)
-  shared: Any = ()
-  shard = trees.take(shards[cohort]._replace(image=shared, label=shared), 0)
-  image, label, *_ = shards[cohort]
-  shard = shard._replace(image=image, label=label)
-  samples = Samples(shard=shard, plan=subject.plans[cohort])
-  client = trees.take(state.clients[cohort], 0)
-  half, copy, context = method.receive(
-    client, state.server, samples, state.round, key
-  )
-  return Start(
-    state=state, samples=samples, client=half, server=copy, context=context
-  )
-
-
-def of_steps(subject: Subject) -> tuple[dict[str, int], ...]:
+def messages_of_steps(subject: Subject) -> list[dict[str, int]]:
   """Counts the messages of a step of each stage: name -> how often it is sent.
 
   The client that takes the step has the deepest cut.
   """
   method = subject.method
-  full = sizes.shapes(subject.backbone)
   counts = []
   for stage in method.stages():
 
-    def step(*arguments, stage=stage):
-      start = start_of(subject, -1, *arguments)
-      rows, real = start.samples.in_order()
-      batch = start.samples.for_draws(rows[0], real[0], start.state.key)
-      batches = (batch,) * method.views
-      client = start.client, start.context, batches, start.state.key
+    def step(state, samples, half, server, context, *, stage=stage):
+      rows, real = samples.in_order()
+      batch = samples.for_draws(rows[0], real[0], state.key)
+      client = half, context, (batch,) * method.views, state.key
       if method.topology == "merged":  # takes all clients at once
         client = trees.repeat(client, 1)
       half, context, *rest_of_step = client
-      lent = method.lend(start.server, context)
+      lent = method.lend(server, context)
       return stage.step(half, lent, context, *rest_of_step)
 
     with wire.listening() as heard:
       if not stage.once:
-        jax.eval_shape(step, full, subject.shards)
+        _traced(subject, -1, step)
     counts.append({name: len(messages) for name, messages in heard.items()})
-  return tuple(counts)
+  return counts
 
 
-def at_server(subject: Subject) -> int:
+def server_bytes(subject: Subject) -> int:
   """Counts the bytes of parameters that the simulated server holds in a round.
 
   One server of all clients holds one half. Otherwise it holds, for each
@@ -86,15 +53,12 @@ def at_server(subject: Subject) -> int:
   state, such as the heads of groups (Hydra, Section 4), but no mean that
   clients start from, no activation and no slot of an optimiser.
   """
-
-  def begin(*arguments):
-    start = start_of(subject, 0, *arguments)
-    return start.state.server, start.server
-
   method = subject.method
   net = subject.backbone
   full = sizes.shapes(net)
-  server, copy = jax.eval_shape(begin, full, subject.shards)
+  server, copy = _traced(
+    subject, 0, lambda state, _samples, _half, server, _: (state.server, server)
+  )
   memory = copy.memory if jax.tree.leaves(copy.memory) else server.memory
   if isinstance(memory, Half):
     memory = memory.net.params
@@ -113,3 +77,25 @@ def at_server(subject: Subject) -> int:
     return copies
   once = server.net.params if net.names()[0] in copy.net.params else ()
   return copies + trees.num_bytes((once, state))
+
+
+def _traced(
+  subject: Subject, cohort: int, function: Callable[..., Tree]
+) -> Any:
+  """Traces a function where the first client of a cohort begins its round.
+
+  It gets the state, the client's samples, and what `Method.receive` returns.
+  """
+  method = subject.method
+
+  def begin(full, shards):
+    key = jax.random.key(0)
+    state = round.start(method, subject.fleet.layout, full, key)
+    image, label, *rows = shards[cohort]
+    shard = Shard(image, label, *trees.take(tuple(rows), 0))
+    samples = Samples(shard=shard, plan=subject.plans[cohort])
+    client = trees.take(state.clients[cohort], 0)
+    received = method.receive(client, state.server, samples, state.round, key)
+    return function(state, samples, *received)
+
+  return jax.eval_shape(begin, sizes.shapes(subject.backbone), subject.shards)
