@@ -198,23 +198,28 @@ def test_answers_that_are_not_finite_and_idle_clients_are_noted():
   subject = experiment.make_subject(task, "own")
   programs = Programs(subject)
   state = programs.begin()
-  spoilt, took_part = np.isin(range(6), (1, 4)), np.arange(6) > 0
+
+  def end(state, took_part):
+    outputs = zip(subject.method.rows, programs.evaluate(state), strict=True)
+    return End(
+      subject=subject,
+      scores=[evaluation.scores.score(subject, *x) for x in outputs],
+      state=state,
+      personal=(),
+      lines=(),
+      totals={"steps": 4.0 * took_part, "bytes": 100.0 * took_part},
+    )
+
+  assert not evaluation.scores.on_end(end(state, np.ones(6))).notes
+  spoilt = np.isin(range(6), (1, 4))
 
   def spoil(x):
     return jnp.where(spoilt.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
 
   state = state._replace(clients=jax.tree.map(spoil, state.clients))
-  outputs = zip(subject.method.rows, programs.evaluate(state), strict=True)
-  end = End(
-    subject=subject,
-    scores=[evaluation.scores.score(subject, *x) for x in outputs],
-    state=state,
-    personal=(),
-    lines=(),
-    totals={"steps": 4.0 * took_part, "bytes": 100.0 * took_part},
-  )
-  lost, idle = evaluation.scores.on_end(end).notes
-  counted = end.scores[0].counted
+  found = end(state, np.arange(6) > 0)
+  lost, idle = evaluation.scores.on_end(found).notes
+  counted = found.scores[0].counted
   assert "own: the outputs of 2 clients (1, 4) are not finite" in lost
   assert f"{counted[spoilt].sum()} of {counted.sum()} test" in lost
   assert "1 client (0) never took part" in idle
