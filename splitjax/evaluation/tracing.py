@@ -1,21 +1,24 @@
-"""What a method sends in a step, and what its server holds, found by tracing.
+"""What a method sends and what its server holds, found without training."""
 
-Nothing is computed.
-"""
-
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
-from splitjax.engine import round
+from splitjax.engine import devices, round
 from splitjax.engine.loops import one_server
 from splitjax.evaluation.subject import Subject
+from splitjax.methods.method import Method
 from splitjax.models import sizes
+from splitjax.parameters import pytree
 from splitjax.types import Half, Shard, Tree
+from splitjax.wire import Ledger
 
 
 def messages_of_steps(subject: Subject) -> list[dict[str, int]]:
@@ -42,6 +45,43 @@ def messages_of_steps(subject: Subject) -> list[dict[str, int]]:
         _traced(subject, -1, step)
     counts.append({name: len(messages) for name, messages in heard.items()})
   return counts
+
+
+def bytes_of_round(subject: Subject, key: Array) -> Ledger:
+  """Returns the ledger of a run's first round without faults.
+
+  `key` is that of the run, State.key. No training is compiled: the steps send
+  their messages and change nothing.
+  """
+  method = subject.method
+  layout = subject.fleet.layout
+  mesh = subject.task.mesh
+  kind: type[Method] = type(method)
+
+  class Idle(kind):  # type: ignore[valid-type, misc]
+    def stages(self):
+      return tuple(
+        stage._replace(step=functools.partial(_idle_step, stage.step))
+        for stage in super().stages()
+      )
+
+  @jax.jit
+  def sent(method, full, shards):
+    state = devices.laid_out(round.start(method, layout, full, key), mesh)
+    how = {"layout": layout, "plans": subject.plans, "mesh": mesh}
+    return round.run_round(method, state, shards, **how)[1].wire
+
+  fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(kind)}
+  # The ledger depends on shapes alone, so a network of zeros is enough.
+  full = trees.zeros(sizes.shapes(subject.backbone))
+  return sent(pytree(Idle)(**fields), full, subject.shards)
+
+
+def _idle_step(
+  step: Callable[..., Any], client: Half, server: Half, *rest_of_step: Any
+) -> Any:
+  losses = step(client, server, *rest_of_step)[2]
+  return client, server, trees.zeros(losses)
 
 
 def server_bytes(subject: Subject) -> int:

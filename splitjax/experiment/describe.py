@@ -1,28 +1,18 @@
 """A config's network, clients and traffic, found without training."""
 
-import dataclasses
-import functools
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from tabulate import tabulate
 
-from splitjax import trees
 from splitjax.config.config import Config
-from splitjax.engine.round import run_round
 from splitjax.evaluation import cost
-from splitjax.evaluation.subject import Subject
-from splitjax.evaluation.tracing import server_bytes
+from splitjax.evaluation.tracing import bytes_of_round, server_bytes
 from splitjax.experiment import summary
-from splitjax.experiment.programs import Programs, clients_side_by_side
-from splitjax.experiment.task import Task, build, make_subject
-from splitjax.methods.method import Method
+from splitjax.experiment.task import Task, build, make_subject, run_key
 from splitjax.models import sizes
-from splitjax.parameters import pytree
-from splitjax.types import Half, UserError
-from splitjax.wire import Ledger
+from splitjax.types import UserError
 
 Facts = dict[str, Any]
 """JSON-ready: texts, numbers, lists, and dicts of them."""
@@ -95,13 +85,12 @@ def _client(task: Task, n: int) -> Facts:
 
 def _method(task: Task, key: str) -> Facts:
   subject = make_subject(task, key)
-  sent = {name: float(x) for name, x in bytes_of_round(subject).items()}
+  sent = bytes_of_round(subject, run_key(task.config.seed))
   facts: Facts = {
     "name": task.config.methods[key].name,
-    "bytes": dict(sorted(sent.items())),
+    "bytes": {name: float(sent[name]) for name in sorted(sent)},
     "server_bytes": server_bytes(subject),
     "devices": subject.fleet.devices,
-    "side_by_side": clients_side_by_side(subject),
   }
   try:
     work = cost.whole_round(subject)
@@ -110,35 +99,3 @@ def _method(task: Task, key: str) -> Facts:
   share = subject.fleet.participants / task.config.num_clients
   flops = float((work.client + work.once + work.server).sum()) * share
   return {**facts, "local_steps": int(work.steps.max()), "flops": flops}
-
-
-def bytes_of_round(subject: Subject) -> Ledger:
-  """Returns the ledger of the first round, without faults and training."""
-  method = subject.method
-  kind: type[Method] = type(method)
-  how: Any = {"layout": subject.fleet.layout, "plans": subject.plans}
-
-  class Idle(kind):  # type: ignore[valid-type, misc]
-    def stages(self):
-      return tuple(
-        stage._replace(step=functools.partial(_idle_step, stage.step))
-        for stage in super().stages()
-      )
-
-  def sent(*arguments):
-    return run_round(*arguments, **how, mesh=subject.task.mesh)[1].wire
-
-  # The ledger depends on shapes alone, so a network of zeros is enough.
-  state = Programs(subject).begin(trees.zeros(sizes.shapes(subject.backbone)))
-  # Finds errors of the real steps.
-  jax.eval_shape(sent, method, state, subject.shards)
-  fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(kind)}
-  return jax.jit(sent)(pytree(Idle)(**fields), state, subject.shards)
-
-
-def _idle_step(
-  step: Any, client: Half, server: Half, *rest_of_step: Any
-) -> Any:
-  """Sends a step's messages and changes nothing: no training is compiled."""
-  losses = step(client, server, *rest_of_step)[2]
-  return client, server, trees.zeros(losses)
