@@ -92,16 +92,9 @@ def _form(leaf: Any) -> Any:
 
 
 class Programs:
-  """The programs of one method, compiled on first use.
-
-  Attributes:
-    subject: the method in its task.
-    task: the task of the subject.
-    method: the method, with its numbers on the devices.
-  """
+  """The programs of one method, compiled on first use."""
 
   def __init__(self, subject: Subject):
-    """Compiles nothing."""
     self.subject = subject
     self.task = subject.task
     # Arrays: processes compare what they put, and floats are in float64.
@@ -110,7 +103,6 @@ class Programs:
     self._announce = functools.cache(lambda: say(f"{subject.label}: compiling"))
 
   def _put(self, tree: Tree) -> Tree:
-    """Copies arrays to all devices."""
     return devices.put_on_devices(self.task.mesh, tree)
 
   # States.
@@ -210,7 +202,7 @@ class Programs:
     return [self._outputs(state, row, samples) for row in rows]
 
   def _outputs(self, state: State, row: Row, samples: int | None) -> Outputs:
-    """Evaluates a state for one result row; keeps no personalised copies."""
+    # Personalised copies of the networks live no longer than this row.
     nets = self.personalise(state) if row.personal else None
     images = show(self.subject, samples, personal=row.personal)
     test, *held_out = (
@@ -234,9 +226,8 @@ class Programs:
   ) -> list[tuple[Any, tuple]]:
     """Returns the compiled evaluations of all clients, and their arguments.
 
-    The first evaluation returns the Exits of the test samples shown to the
-    clients. If thresholds are chosen on held-out samples, there is a second
-    evaluation, of held-out samples and their proxies.
+    The first is of the test samples shown to the clients. If thresholds are
+    chosen on held-out samples, there is a second of these and their proxies.
     """
     task = self.task
     name = "evaluate" if personal is None else "evaluate+FT"
@@ -271,20 +262,9 @@ class Programs:
     """Returns the programs compiled so far."""
     return list(self._programs.values())
 
-  def too_large(self) -> bool:
-    """Compiles what a run needs; tells if a program takes too much memory."""
-    try:
-      self.compile()
-    except jax.errors.JaxRuntimeError as error:
-      if "RESOURCE_EXHAUSTED" not in str(error):
-        raise
-      return True
-    return max(map(size_of, self.compiled())) > ROOM * target.current().capacity
-
   def _program(
     self, name: str, function: Any, arguments: tuple, **static: Any
   ) -> Any:
-    """Returns the program called `name`, which is compiled once."""
     if name not in self._programs:
       self._programs[name] = compile_once(
         function,
@@ -312,7 +292,7 @@ def that_fit(subject: Subject) -> Programs:
     fixed = system.clients_per_chunk != "auto" or one_server(subject.method)
     if fixed or most == 1:
       return programs.compile()
-    if not programs.too_large():
+    if _fits(programs):
       return programs
     say(
       f"{subject.label}: compiled for {most} clients side by side, a program"
@@ -324,6 +304,17 @@ def that_fit(subject: Subject) -> Programs:
     config = dataclasses.replace(task.config, system=stated)
     subject = make_subject(task._replace(config=config), subject.key)
     subject = subject._replace(task=task)
+
+
+def _fits(programs: Programs) -> bool:
+  try:
+    programs.compile()
+  except jax.errors.JaxRuntimeError as error:
+    if "RESOURCE_EXHAUSTED" not in str(error):
+      raise
+    return False
+  largest = max(map(size_of, programs.compiled()))
+  return largest <= ROOM * target.current().capacity
 
 
 def clients_side_by_side(subject: Subject) -> int:
