@@ -58,6 +58,7 @@ LIBRARIES = {
   "PIL": "data",
   "sklearn": "data.sources evaluation.skew evaluation.metrics",
   "threadpoolctl": "evaluation.skew",
+  "joblib": "experiment.machine",
   "scipy": "evaluation data.official models.pretrained reports",
   "pandas": "evaluation.latency evaluation.skew reports experiment configs",
   "pooch": "data.official",

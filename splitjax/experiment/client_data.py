@@ -41,8 +41,7 @@ def deal(
 ) -> tuple[Dataset, TestSets]:
   """Deals training samples, domains and test sets to the clients of a fleet.
 
-  Returns the data as the clients see them, with the images of each domain, and
-  the test sets.
+  Returns the data with the images of each domain, and the test sets.
   """
   # Training samples.
   chosen = config.data.partition
@@ -85,10 +84,7 @@ def deal(
 
 
 def _owners(chosen: Data, data: Dataset) -> np.ndarray:
-  """Returns the owner of each training sample, [Z].
-
-  Raises UserError if samples have no owners or if `chosen.dealt` is "by_depth".
-  """
+  """Returns the owner of each training sample, [Z], if that is possible."""
   name = chosen.partition.name
   if data.train_client is None:
     raise UserError(
@@ -108,8 +104,8 @@ def in_domains(
 ) -> Dataset:
   """Changes images by the config's domains, if it has any.
 
-  A training sample is in the domain of the client that it is dealt to. The test
-  split is in the clients' domains and those of eval.domains.
+  A training sample is in the domain of its client. The test split is in the
+  clients' domains and those of eval.domains.
   """
   trained = corruptions.read_domains(config.data.domains, "data.domains")
   tested = corruptions.read_domains(config.eval.domains, "eval.domains")
@@ -144,9 +140,8 @@ def owner_names(
 ) -> list[str]:
   """Returns the clients' names, which are the names of their samples' owners.
 
-  Returns [] unless the partition deals by owners (it has the attribute
-  `of_clients`), every client has samples of a single owner, and no two clients
-  share one. `parts` are N arrays [S_n], the training rows of each client.
+  Returns [] unless the partition deals by owners, every client has samples of a
+  single owner, and no two clients share one. `parts` are N arrays of rows.
   """
   partition = PARTITIONS[config.data.partition.name]
   by_owner = getattr(partition, "of_clients", False)

@@ -3,12 +3,12 @@
 All processes compute and save the states. Process 0 writes the rest.
 """
 
-import contextlib
 import os
 import sys
 from pathlib import Path
 
 import jax
+import joblib
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -16,9 +16,6 @@ from splitjax import target
 from splitjax.engine.devices import compile_quickly
 from splitjax.files import expanded
 from splitjax.types import UserError
-
-CGROUP = Path("/sys/fs/cgroup/cpu.max")
-"""File with a container's quota and period of CPU time, microseconds."""
 
 MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
@@ -62,7 +59,8 @@ def use_cores(count: int | None = None) -> None:
 
   Args:
     count: number of devices. None: the number that XLA_FLAGS or
-      JAX_NUM_CPU_DEVICES sets, else one per core, but at most MOST_CORES.
+      JAX_NUM_CPU_DEVICES sets, else one per core that the process may use, but
+      at most MOST_CORES.
 
   Raises:
     UserError: `count` is not in 1..MOST_DEVICES; or XLA_FLAGS sets a number of
@@ -76,7 +74,7 @@ def use_cores(count: int | None = None) -> None:
     text = f"XLA_FLAGS has {flag}: leave one of them out"
     raise UserError(f"--cpu_devices={count}: {text}")
   is_set = forced or "JAX_NUM_CPU_DEVICES" in os.environ
-  count = count or (None if is_set else min(_cores(), MOST_CORES))
+  count = count or (None if is_set else min(joblib.cpu_count(), MOST_CORES))
   current = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
   if count is not None and count != current:
     try:
@@ -87,18 +85,6 @@ def use_cores(count: int | None = None) -> None:
         " anything else uses jax, in a notebook after a restart of its kernel"
       ) from None
   compile_quickly()
-
-
-def _cores() -> int:
-  """Counts the cores that this process may use, rounded up."""
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # macOS
-    return os.cpu_count() or 1
-  with contextlib.suppress(OSError, ValueError):  # no cgroups, or no limit
-    quota, period = CGROUP.read_text().split()
-    cores = min(cores, -(-int(quota) // int(period)))
-  return max(cores, 1)
 
 
 def keep_compiled(folder: str | Path) -> None:

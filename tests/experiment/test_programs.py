@@ -36,12 +36,6 @@ def config(name="splitgp", *, options=(), **changes):
   return tiny.resolved(draft)
 
 
-def noisy(noise):
-  c = tiny.changed(tiny.tiny(own="splitgp"), privacy__delta=None)
-  c.privacy.features.clip, c.privacy.features.noise = 1.0, noise
-  return tiny.resolved(c)
-
-
 def test_a_sweep_compiles_once():
   """Seeds, learning rates and weights of losses are data of a program."""
   programs = programs_of(config(optimizer__weight_decay=1e-3))
@@ -84,13 +78,6 @@ def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
-
-
-@pytest.mark.slow
-def test_values_of_noise_share_a_program():
-  """And no noise is another."""
-  one, two, none = (programs_of(noisy(noise))[0] for noise in (0.5, 4.0, 0.0))
-  assert one is two is not none
 
 
 def test_a_method_registered_anew_is_another(monkeypatch):
