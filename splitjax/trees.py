@@ -70,7 +70,7 @@ def take(tree: Tree, rows: Array | np.ndarray | int | slice) -> Tree:
 
 
 def put(tree: Tree, rows: Array | slice, new: Tree) -> Tree:
-  """Sets x[rows] to `new` [len(rows), ...] in every leaf x [N, ...]."""
+  """Sets x[rows] to `new` in every leaf x [N, ...]; drops rows from N on."""
   return jax.tree.map(lambda x, y: x.at[rows].set(y), tree, new)
 
 

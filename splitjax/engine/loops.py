@@ -34,6 +34,12 @@ from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.types import Half, Tree, UserError
 
+AT_SERVER = -1
+"""Holder of a relay's client half before the first turn of a run."""
+
+UNKNOWN = 2**31 - 1
+"""Holder that is some client, but equals no client's row."""
+
 
 class Crowd(NamedTuple):
   """Clients [n, ...] at their one server, during a round."""
@@ -64,7 +70,7 @@ class Turns(NamedTuple):
   server_half: Half
   tally: Tally  #: [n]
   failed: Array  #: [n] bool, clients with a turn that was undone
-  holder: Array  #: [] int32, as `last_holder`
+  holder: Array  #: [] int32, row of the client served last
 
 
 def sequential(group: Group, *, relay: bool = False) -> Trained:
@@ -90,6 +96,11 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       tally = tally._replace(wire=nets.add(tally.wire, handed))
     return after, tally
 
+  # What a skipped turn adds: zeros in the shapes of a served one.
+  half, context = trees.take((crowd.halves, crowd.contexts), zero)
+  pair = Pair(half=half, copy=method.lend(crowd.server_half, context))
+  no_tally = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
+
   def turn(q, turns):
     who, t = jnp.divmod(queue[q], order.shape[1])
     row = zero if relay else who  # a relay has a single half
@@ -101,7 +112,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     after, tally = jax.lax.cond(
       on,
       lambda: serve(pair, who, t, turns.holder),
-      lambda: (pair, none),
+      lambda: (pair, no_tally),
     )
     # Also the optimiser's slots, which outlive the turn.
     fine = on & finite((tuple(after), tally.losses))
@@ -116,13 +127,10 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
     )
 
-  half, context = trees.take((crowd.halves, crowd.contexts), zero)
-  pair = Pair(half=half, copy=method.lend(crowd.server_half, context))
-  none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
   start = Turns(
     halves=trees.take(crowd.halves, slice(1 if relay else group.clients)),
     server_half=crowd.server_half,
-    tally=trees.repeat(none, group.clients),
+    tally=trees.repeat(no_tally, group.clients),
     failed=jnp.zeros(group.clients, bool),
     holder=last_holder(group),
   )
@@ -150,15 +158,12 @@ def queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
 def hand_on(
   method: Method, half: Half, who: Array, holder: Array
 ) -> wire.Ledger:
-  """Prices the client half's way from its last holder, by the server.
-
-  Before the first turn of a run the server has it.
-  """
+  """Prices the client half's way from its last holder, by the server."""
   with wire.ledger() as sent:
     method.exchange("up", half.net)
     method.exchange("down", half.net)
   moved = who != holder
-  by_client = moved & (holder >= 0)
+  by_client = moved & (holder != AT_SERVER)
   return {
     name: jnp.where(by_client if name.startswith("up/") else moved, size, 0.0)
     for name, size in sent.items()
@@ -166,15 +171,16 @@ def hand_on(
 
 
 def last_holder(group: Group) -> Array:
-  """Finds which client was served last before this round, [] int32.
+  """Finds the client that was served last before this round, [] int32.
 
-  It is -1 in the first round, and n, which is nobody, if clients may miss a
-  round and it is unknown who was last.
+  AT_SERVER in the first round. UNKNOWN if clients may miss rounds: then every
+  first turn of a round is priced as if another client had the half.
   """
   order = group.visits.shard.service_order
   positions = order[:, jnp.maximum(group.common.round - 1, 0)]
-  holder = len(order) if group.idle else positions.max(axis=-1).argmax()
-  return jnp.where(group.common.round > 0, holder, -1).astype(jnp.int32)
+  holder = UNKNOWN if group.idle else positions.max(axis=-1).argmax()
+  holder = jnp.where(group.common.round > 0, holder, AT_SERVER)
+  return holder.astype(jnp.int32)
 
 
 def merged(group: Group) -> Trained:

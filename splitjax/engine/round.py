@@ -18,9 +18,9 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine import devices
 from splitjax.engine.devices import COPIED, DIVIDED
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
-from splitjax.engine.loops import Group, loop_of, one_server
+from splitjax.engine.loops import loop_of, one_server
 from splitjax.engine.schedules import draws_of, fold
-from splitjax.engine.visit import Common, Report, Visit, finite
+from splitjax.engine.visit import Common, Group, Report, Visit, finite
 from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Shares, means_of
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
   """The n clients of a cohort that a round computes."""
 
   #: [n] their rows in the cohort, padded with its width; None: all in order
-  slots: Array | None
+  rows: Array | None
   active: Array  #: [n] bool, whether they participate
 
 
@@ -177,29 +177,30 @@ def sample(
       continue
     # Gather the first of them.
     chosen = jnp.argsort(position)[:most]
+    # Padding: a row beyond the end, which reads the last client, does not
+    # train, and whose write is dropped (`trees.put`).
     beyond = jnp.full(extra, cohort.width, chosen.dtype)
-    slots = jnp.concatenate([chosen, beyond])
+    rows = jnp.concatenate([chosen, beyond])
     on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
     # The sampled clients come first: deal them to the devices in turn, because
     # in order one device might train all of them and another none.
-    turns = jnp.arange(len(slots)).reshape(-1, layout.devices).T.reshape(-1)
-    samples.append(Sample(slots=slots[turns], active=on[turns]))
+    turns = jnp.arange(len(rows)).reshape(-1, layout.devices).T.reshape(-1)
+    samples.append(Sample(rows=rows[turns], active=on[turns]))
   return tuple(samples)
 
 
 def _all_places(cohort: CohortShape, active: Array) -> Sample:
   """Makes a sample of all places; `active` [N] bool is without padding."""
   padding = jnp.zeros(cohort.width - cohort.size, bool)
-  return Sample(slots=None, active=jnp.concatenate([active, padding]))
+  return Sample(rows=None, active=jnp.concatenate([active, padding]))
 
 
 def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:
   """Gathers the clients of a cohort that a round computes."""
   none: Any = ()
   shard = shard._replace(image=none, label=none)  # all clients share them
-  if sample.slots is not None:
-    # A padding slot reads the last place; it is not active.
-    clients, shard = trees.take((clients, shard), sample.slots)
+  if sample.rows is not None:
+    clients, shard = trees.take((clients, shard), sample.rows)
   return Visit(client=clients, shard=shard, sampled=sample.active, struck=none)
 
 
@@ -255,10 +256,10 @@ def scatter(
   trained: tuple[Client, Array],
 ) -> tuple[Client, Array]:
   """Puts trained clients back -> all of the cohort, whose updates count."""
-  if sample.slots is None:
+  if sample.rows is None:
     return trained
   nobody = jnp.zeros(cohort.width, bool)
-  return trees.put((clients, nobody), sample.slots, trained)
+  return trees.put((clients, nobody), sample.rows, trained)
 
 
 def aggregate(

@@ -93,8 +93,8 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
   for cohort, who in zip(fleet.cohorts, sampled, strict=True):
     active = np.asarray(who.active)
     slots = np.indices(active.shape)[1]
-    if who.slots is not None:
-      slots = np.asarray(who.slots)
+    if who.rows is not None:
+      slots = np.asarray(who.rows)
     count = min(len(cohort.ids), p)
     assert slots.shape == active.shape == (600, count)
     assert all(len(set(row)) == count for row in slots.tolist())
@@ -155,8 +155,8 @@ def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * cohort.chunk
     active, slots = np.asarray(sample.active), np.arange(len(cohort.numbers))
-    if sample.slots is not None:  # the sampled clients of a cohort are dealt
-      slots = np.asarray(sample.slots)
+    if sample.rows is not None:  # the sampled clients of a cohort are dealt
+      slots = np.asarray(sample.rows)
       assert len(slots) < len(cohort.numbers)  # or it would gather for nothing
       load = active.reshape(devices, -1).sum(axis=1)
       assert load.max() - load.min() <= 1

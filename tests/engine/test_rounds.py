@@ -52,7 +52,7 @@ def all_alone(made, state, programs, batch):
   on = {
     int(n)
     for number, sample in zip(numbers, samples, strict=True)
-    for n in (number if sample.slots is None else number[sample.slots])[
+    for n in (number if sample.rows is None else number[sample.rows])[
       sample.active
     ]
   }
