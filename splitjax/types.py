@@ -106,7 +106,7 @@ class Half(NamedTuple):
   """One side of the cut during a round: a client's half, the server's copy."""
 
   net: Net  #: its blocks, complete
-  slots: dict[str, Tree]  #: block name -> optax state
+  slots: dict[str, Tree]  #: block name -> optax state, its slots
   #: by block, whether a step moved its parameters and wrote its statistics;
   #: only for a server, whose copies are averaged by it
   touched: Net = NO_BLOCKS

@@ -32,17 +32,17 @@ class Views(NamedTuple):
   late: Net  #: adapted to B2; takes x1
   early: Net  #: adapted to B1; takes x2; the late one if nothing needs it
   pull: Callable[..., Blocks]
-  """Gradients at `late` and, if l_C reads it, at `early` -> the gradient at the
-  network before adaptation."""
+  """pull(d_late), or pull(d_late, d_early) if l_C reads both views, takes the
+  gradients at them to that at the client's network before it was adapted."""
 
 
 class Alignment(NamedTuple):
   """The alignment of a step; gradients are of csa_weight l_CSA."""
 
   loss: Array  #: [] l_CSA
-  late: Array  #: [B, D], gradient at the late view's embedding
-  early: Blocks  #: that through the early view, of theta's trunk
-  passed: dict[str, Array]  # block -> [] bool, whether the early view passed it
+  d_late: Array  #: [B, D], gradient at the late view's embedding
+  d_trunk: Blocks  #: that at theta's trunk, through the early view's embedding
+  passed: dict[str, Array]  #: block -> [] bool, if the early view passed it
 
 
 @pytree
@@ -148,8 +148,8 @@ class Harmony(Adapting, Blended, Split):
     passed = None
     if self.aligned:
       reported["csa"] = alignment.loss
-      grads, _ = trunk.pull(d_e + alignment.late)
-      grads = nets.add(alignment.early, grads)
+      grads, _ = trunk.pull(d_e + alignment.d_late)
+      grads = nets.add(alignment.d_trunk, grads)
       passed = alignment.passed | {"head": jnp.bool_(True)}
     grads |= d_head
     # Running statistics are those of the late view.
@@ -275,7 +275,7 @@ class Harmony(Adapting, Blended, Split):
     loss, at_both = slope(e, late, match, b1.real, **options)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
     (d_trunk,) = pull(d_early)
-    return Alignment(loss=loss, late=d_late, early=d_trunk, passed=passed)
+    return Alignment(loss=loss, d_late=d_late, d_trunk=d_trunk, passed=passed)
 
 
 def csa(

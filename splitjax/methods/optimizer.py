@@ -104,7 +104,7 @@ class Optimizer:
     return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
 
   def start(self, net: Net, memory: Tree = (), *, copied: bool = False) -> Half:
-    """Makes a side with fresh slots; a copy of the server marks its moves."""
+    """Makes a side with optax's first state; a server's copy marks moves."""
     slots = {name: self.rule.init(tree) for name, tree in net.params.items()}
     never = dict.fromkeys(net.params, jnp.bool_(False)) if copied else {}
     touched = Net(params=never, stats=never)
@@ -132,11 +132,12 @@ class Optimizer:
     params = dict(half.net.params)
     slots = dict(half.slots)
     for name, grad in grads.items():
+      before = params[name], slots[name]
       update, slot = self.rule.update(grad, slots[name], params[name])
-      moved = optax.apply_updates(params[name], update), slot
+      after = optax.apply_updates(params[name], update), slot
       if passed is not None:
-        moved = trees.where(passed[name], moved, (params[name], slots[name]))
-      params[name], slots[name] = moved
+        after = trees.where(passed[name], after, before)
+      params[name], slots[name] = after
     net = Net(params=params, stats=half.net.stats | stats)
     touched = half.touched
     if touched.params:  # a copy's other blocks are left out of their means
@@ -149,14 +150,14 @@ class Optimizer:
 
 
 class Moments(NamedTuple):
-  """The state of a block, in the form of w."""
+  """The moments of a block, in the form of w."""
 
   m: Tree
   v: Tree = ()  #: of FedAdam and FedYogi
 
 
-class Slots(NamedTuple):
-  """State between rounds, block name -> Moments."""
+class OuterState(NamedTuple):
+  """State of `Outer` between rounds, block name -> Moments."""
 
   common: dict[str, Tree]  #: w is Server.common, the mean of what clients send
   net: dict[str, Tree]  #: w is Server.net, if it is a mean over clients
@@ -184,53 +185,60 @@ class Outer:
   beta2: Annotated[float, SHARE] = 0.99
   tau: Annotated[float, POSITIVE] = 1e-3
 
-  def start(self, server: Server, *, topology: str) -> Slots:
+  def start(self, server: Server, *, topology: str) -> OuterState:
     """Makes the state before the first round.
 
     One server that all clients train is no mean over clients, and neither is
     what a relay hands from client to client.
     """
     common = {} if topology == "relay" else server.common.params
+    common = {n: w for n, w in common.items() if jax.tree.leaves(w)}
     net = server.net.params if topology == "parallel" else {}
-    sent = {n: self._start(w) for n, w in common.items() if jax.tree.leaves(w)}
-    return Slots(common=sent, net={n: self._start(w) for n, w in net.items()})
+    return OuterState(
+      common={name: self._start(w) for name, w in common.items()},
+      net={name: self._start(w) for name, w in net.items()},
+    )
 
   def step(
-    self, slots: Slots, old: Server, server: Server, shares: dict[str, Tree]
-  ) -> tuple[Slots, Server]:
+    self,
+    state: OuterState,
+    old: Server,
+    server: Server,
+    shares: dict[str, Tree],
+  ) -> tuple[OuterState, Server]:
     """Replaces a round's means, in `server`, by the optimiser's next w.
 
     `old` is the server before the round, and `shares` are the sums over
     clients: a block of which nobody has a share stays.
     """
     sums = shares.get("common", NO_BLOCKS)
-    common, sent = self._part(slots.common, old.common, server.common, sums)
-    net, copied = self._part(slots.net, old.net, server.net, shares["net"])
-    slots = Slots(common=common, net=net)
-    return slots, server._replace(common=sent, net=copied)
+    common, sent = self._part(state.common, old.common, server.common, sums)
+    net, copied = self._part(state.net, old.net, server.net, shares["net"])
+    state = OuterState(common=common, net=net)
+    return state, server._replace(common=sent, net=copied)
 
   def _part(
-    self, slots: dict[str, Tree], old: Net, means: Net, shares: Net
+    self, moments: dict[str, Tree], old: Net, means: Net, shares: Net
   ) -> tuple[dict[str, Tree], Net]:
-    """Moves the blocks that have a share and a slot -> slots, network."""
+    """Moves the blocks that have a share and moments -> moments, network."""
     params = dict(means.params)
-    for name in [name for name in slots if name in shares.params]:
+    for name in [name for name in moments if name in shares.params]:
       weight = shares.params[name].weight
       # One server for each task (MultiHead): weights [tasks].
       step = jax.vmap(self._step) if weight.ndim else self._step
-      block = slots[name], old.params[name], params[name], weight
-      slot, params[name] = step(*block)
-      slots = slots | {name: slot}
-    return slots, means._replace(params=params)
+      block = moments[name], old.params[name], params[name], weight
+      of_block, params[name] = step(*block)
+      moments = moments | {name: of_block}
+    return moments, means._replace(params=params)
 
   def _start(self, w: Tree) -> Moments:
     v = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
     return Moments(m=trees.zeros(w), v=() if self.name == "fedavgm" else v)
 
   def _step(
-    self, slot: Moments, w: Tree, mean: Tree, weight: Array
+    self, old: Moments, w: Tree, mean: Tree, weight: Array
   ) -> tuple[Moments, Tree]:
-    """Moves a block w -> its slot, the next w; both stay without a weight."""
+    """Moves a block w -> moments, the next w; both stay without a weight."""
     momentum = self.name == "fedavgm"
     part = 1.0 if momentum else 1 - self.beta1
     rate = (1.0 if momentum else 0.01) if self.lr is None else self.lr
@@ -242,12 +250,12 @@ class Outer:
       return self.beta2 * v + (1 - self.beta2) * square
 
     grad = jax.tree.map(jnp.subtract, w, mean)
-    m = jax.tree.map(lambda m, g: self.beta1 * m + part * g, slot.m, grad)
+    m = jax.tree.map(lambda m, g: self.beta1 * m + part * g, old.m, grad)
     moved = Moments(m=m)
     direction = m
     if not momentum:
-      v = jax.tree.map(second, slot.v, grad)
+      v = jax.tree.map(second, old.v, grad)
       moved = Moments(m=m, v=v)
       direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), m, v)
     stepped = trees.add(w, trees.scale(-rate, direction))
-    return trees.where(weight > 0, (moved, stepped), (slot, w))
+    return trees.where(weight > 0, (moved, stepped), (old, w))

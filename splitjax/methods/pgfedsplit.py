@@ -39,7 +39,9 @@ class Clock(NamedTuple):
   fresh: Array  #: [] bool, whether this head goes to the next participants
   tau: Array  #: [] int32, the period
   since: Array  #: [] int32, s, rounds since a head was stored
-  alpha: Array  #: [] float, mean alpha_i when a head was last sent; 0 before
+  #: [] float, mean alpha_i when a head was last sent; 0 before, as Algorithm 1
+  #: starts, so that the first change of tau is -1 unless all alpha_i are 0
+  alpha: Array
 
 
 class HeadMemory(NamedTuple):
@@ -89,9 +91,13 @@ class PGFedSplit(WholeNetwork):
     return is_head(path) or super().keeps(path)
 
   def first_client(self, net, size):
-    table = prototypes.none(self.backbone).mean
-    sent = {"prototypes": table, "counts": table[:, 0]}
-    memory = HeadMemory(received=jnp.int32(-1), alpha=jnp.ones(()), **sent)
+    no_class = prototypes.none(self.backbone).mean
+    memory = HeadMemory(
+      received=jnp.int32(-1),
+      alpha=jnp.ones(()),
+      prototypes=no_class,
+      counts=no_class[:, 0],
+    )
     return super().first_client(net, size)._replace(memory=memory)
 
   def first_server(self, full, part, size):
@@ -120,15 +126,15 @@ class PGFedSplit(WholeNetwork):
     net = self.model(client, server)
     mixed = self.mixed_set(net, samples, clock.gaussians, key)
 
-    # A head that was sent is mixed into the client's (eq. 8, 11 and 13).
+    # The server's head, if it comes, is mixed in (eq. 8, 11 and 13).
     head = net.params["head"]
     gap = round - memory.received  # round + 1 if there was none
     alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
     mix = trees.add(
       trees.scale(alpha, head), trees.scale(1 - alpha, clock.head)
     )
-    sent = mix, memory._replace(received=round, alpha=alpha)
-    head, memory = trees.where(clock.fresh, sent, (head, memory))
+    mixed_in = mix, memory._replace(received=round, alpha=alpha)
+    head, memory = trees.where(clock.fresh, mixed_in, (head, memory))
     net = client.net._replace(params=client.net.params | {"head": head})
     client = Client(net=net, memory=memory)
     half, copy, _ = super().receive(client, server, samples, round, key)
@@ -204,13 +210,13 @@ class PGFedSplit(WholeNetwork):
   def merge(self, server, shares, clients, counted):
     (cohort,) = clients  # whole networks form one
     (took_part,) = counted
-    sent: HeadMemory = cohort.memory
+    reported: HeadMemory = cohort.memory
     old: Clock = server.memory
     some = took_part.any()  # otherwise the clock stands still
 
     # tau adapts (eq. 9 and 10) in rounds whose participants received a head.
     received = old.fresh & some
-    alpha = losses.masked_mean(sent.alpha, took_part)
+    alpha = losses.masked_mean(reported.alpha, took_part)
     turn = jnp.where(received & self.adaptive, jnp.sign(old.alpha - alpha), 0)
     tau = old.tau + turn.astype(old.tau.dtype)
     tau = jnp.clip(tau, self.tau_min, self.tau_max)
@@ -219,16 +225,16 @@ class PGFedSplit(WholeNetwork):
     since = old.since + some
     stores = some & (since >= tau)
     head = shares["head"].mean(old.head)
-    counts = jnp.where(took_part[:, None], sent.counts, 0.0)
-    memory = Clock(
-      gaussians=gaussians_of(sent.prototypes, counts, old.gaussians),
+    counts = jnp.where(took_part[:, None], reported.counts, 0.0)
+    clock = Clock(
+      gaussians=gaussians_of(reported.prototypes, counts, old.gaussians),
       head=trees.where(stores, head, old.head),
       fresh=jnp.where(some, stores, old.fresh),
       tau=tau,
       since=jnp.where(stores, 0, since),
       alpha=jnp.where(received, alpha, old.alpha),
     )
-    return server._replace(memory=memory), clients
+    return server._replace(memory=clock), clients
 
   def coefficient(
     self, head: Tree, stored: Tree, mixed: Mixed, penalty: Array
