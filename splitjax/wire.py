@@ -256,24 +256,26 @@ def carry(
   Forms that send only some numbers may drop a NaN.
   """
   channel = getattr(wire, KINDS[name]) if name in KINDS else Channel()
-  key = None
-  if channel.clip is not None and channel.noise is not None:
-    key = _key(batch, name, NOISE)
-  private = clipped(channel, rows, key)
+  noisy = channel.clip is not None and channel.noise is not None
+  private = clipped(channel, rows, _key(batch, name, NOISE) if noisy else None)
+  price = batch.real.sum() * row_bytes(channel, rows.size // len(rows))
+  return in_form(channel, name, private, batch), jnp.asarray(price, float)
+
+
+def in_form(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
+  """Rounds rows [B, ...] to the channel's form, or leaves numbers out."""
   form = channel.form or "float32"
-  numbers = rows.size // len(rows)
-  count = sent_count(channel.share, numbers)
-  price = jnp.asarray(batch.real.sum() * row_bytes(form, numbers, count), float)
   if form in DTYPES:
-    return cast(private, form), price
-  flat = cast(private, "float32").astype(float).reshape(len(rows), numbers)
+    return cast(rows, form)
+  flat = cast(rows, "float32").astype(float).reshape(len(rows), -1)
+  count = sent_count(channel.share, flat.shape[1])
   if form == "topk":
     flat = _at_largest(jnp.abs(flat), flat, count)
   elif form == "random":
     flat = random_places(flat, count, _key(batch, name, FORM))
   else:
     flat = int8(flat, _key(batch, name, FORM))
-  return flat.reshape(rows.shape).astype(rows.dtype), price
+  return flat.reshape(rows.shape).astype(rows.dtype)
 
 
 def clipped(channel: Channel, rows: Array, key: Array | None = None) -> Array:
@@ -370,13 +372,15 @@ def sent_count(share: float, n: int) -> int:
   return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 > 3 in floats
 
 
-def row_bytes(form: str, n: int, count: int) -> float:
+def row_bytes(channel: Channel, n: int) -> float:
   """Counts the bytes of one row of n numbers.
 
-  topk and random send only `count` of them, as float32. topk sends an index
+  topk and random send only a share of them, as float32. topk sends an index
   with each, which has just enough bits to tell n places apart. int8 sends the
   row's peak as float32.
   """
+  form = channel.form or "float32"
+  count = sent_count(channel.share, n)
   bits = {
     "int8": 8 * n + 32,
     "topk": count * (32 + (n - 1).bit_length()),
