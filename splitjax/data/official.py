@@ -50,7 +50,7 @@ def cifar(path: Path, *, names: str, column: int = 0) -> Read:
   """
   members = _members(path, r"\.(bin|txt)$")
   raw = {name.split("/")[-1]: content for name, content in members.items()}
-  width = 3073 + ("train.bin" in raw)
+  width = 3073 + ("train.bin" in raw)  # CIFAR-100: a coarse and a fine label
   splits = []
   for pattern in (r"(train|data).*bin", r"test.*bin"):
     batches = [raw[name] for name in sorted(raw) if re.match(pattern, name)]

@@ -49,8 +49,8 @@ def supersfl(
   d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
   + eps)), L - 1), and at least 1, with L blocks and the resources m_i and lat_i
   of `devices`. They are already drawn: `seed` is not used. alpha is in layers
-  per GB. The lowest latency adds beta layers; if beta is a whole number, eps,
-  for which the paper prints no value, reduces this number by one.
+  per GB. The lowest latency has a ratio just below 1 because of eps, for which
+  the paper prints no value, so a whole beta adds beta - 1 layers.
 
   Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
   With a cut after every block but the last, and as many levels as cuts, they

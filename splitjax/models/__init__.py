@@ -1,7 +1,7 @@
 """Networks: BACKBONES[name](shape, classes, *, depths, ...) -> Backbone.
 
-A forward pass is `network.run`, which calls the blocks of `layers` and `conv`;
-`nets` and its neighbours make them.
+A forward pass is `network.run` over blocks: those of `layers` and `conv`, and
+those that `nets` and `transformers` define next to the networks they make.
 
 >>> import splitjax
 >>> net = splitjax.BACKBONES["vgg11"]((32, 32, 3), classes=10, depths=(2,))

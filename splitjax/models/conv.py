@@ -155,13 +155,13 @@ def _with_gradients(forward: Callable) -> tuple[Callable, ...]:
 
 
 def _bilinear(**forms: tuple[Callable, ...]) -> Callable:
-  """Builds a function of x and a kernel that every platform has its form of.
+  """Builds y = f(x, w), linear in x and in w, with a form for each platform.
 
-  `forms` names, for each platform or "default", (x, kernel) -> y and (x,
-  kernel, g) -> the gradients of <g, y> at x and at the kernel. Each is linear
-  in two arguments, so their own gradients are functions of these three kinds,
-  derivatives of any order exist, and what a pass keeps for the next one is x
-  and kernel alone, on every platform.
+  `forms` names, for a platform or "default", f(x, w) and the gradients of
+  <g, f(x, w)>: a(x, w, g) at x, and b(x, w, g) at w. Of <v, a(x, w, g)> =
+  <g, f(v, w)> the gradients are b(v, w, g) at w and f(v, w) at g; those of b
+  likewise. So f, a and b give derivatives of any order, and a pass keeps x and
+  w alone for the next one, on every platform.
   """
 
   def choose(i: int) -> Any:
@@ -170,24 +170,24 @@ def _bilinear(**forms: tuple[Callable, ...]) -> Callable:
       lambda *arrays: jax.lax.platform_dependent(*arrays, **by_platform)
     )
 
-  # Of x the gradient at x depends on the shape alone; so of the kernel.
-  apply, of_x, of_kernel = map(choose, range(3))
+  # Of x `a` needs the shape alone, and so does `b` of w.
+  f, a, b = map(choose, range(3))
 
   def pull(saved, g):
-    return of_x(*saved, g), of_kernel(*saved, g)
+    return a(*saved, g), b(*saved, g)
 
-  def pull_of_x(saved, at):
-    x, kernel, g = saved
-    return jnp.zeros_like(x), of_kernel(at, kernel, g), apply(at, kernel)
+  def pull_a(saved, v):
+    x, w, g = saved
+    return jnp.zeros_like(x), b(v, w, g), f(v, w)
 
-  def pull_of_kernel(saved, at):
-    x, kernel, g = saved
-    return of_x(x, at, g), jnp.zeros_like(kernel), apply(x, at)
+  def pull_b(saved, v):
+    x, w, g = saved
+    return a(x, v, g), jnp.zeros_like(w), f(x, v)
 
-  apply.defvjp(lambda *arrays: (apply(*arrays), arrays), pull)
-  of_x.defvjp(lambda *arrays: (of_x(*arrays), arrays), pull_of_x)
-  of_kernel.defvjp(lambda *a: (of_kernel(*a), a), pull_of_kernel)
-  return apply
+  f.defvjp(lambda *arrays: (f(*arrays), arrays), pull)
+  a.defvjp(lambda *arrays: (a(*arrays), arrays), pull_a)
+  b.defvjp(lambda *arrays: (b(*arrays), arrays), pull_b)
+  return f
 
 
 def _shifted(x: Array, k: int, stride: int) -> list[Array]:
