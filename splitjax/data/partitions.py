@@ -375,10 +375,11 @@ def deal(
   basis = basis.view()
   basis.flags.writeable = False
   parts = PARTITIONS[name](basis, num_clients, seed, **options)
+  for client, part in enumerate(parts):
+    require(len(part), f"data.partition={name}: client {client} has no sample")
   rows = np.concatenate(parts)
   require(
     len(parts) == num_clients
-    and all(map(len, parts))
     and rows.dtype.kind in "iu"
     and len(np.unique(rows)) == len(rows)
     and 0 <= rows.min()

@@ -71,6 +71,7 @@ def check_method(
     'the state keeps its structure, shapes and dtypes'
   """
   trial = ten_rounds(sandbox.small(kind, **options))
+  shows_what_it_personalises(trial.sandbox.method)
   return [
     keeps_its_form(trial),
     stays_finite(trial),
@@ -94,6 +95,21 @@ def ten_rounds(world: Sandbox, step: Any = None) -> Trial:
     state, of_round = trial.round(state)
     trial.metrics.append(of_round)
   return trial._replace(after=state)
+
+
+def shows_what_it_personalises(method: Method) -> None:
+  """Checks that a class with a `personalise` of its own has rows for it."""
+  parts = [
+    next(kind for kind in type(method).__mro__ if part in vars(kind))
+    for part in ("personalise", "rows")
+  ]
+  new = parts[0] is not parts[1] and issubclass(*parts)
+  personal = any(row.personal for row in method.rows)
+  remedy = "give its property `rows` a Row(suffix, personal=True)"
+  _must(
+    personal or not new,
+    f"no row of results shows what it personalises: {remedy}",
+  )
 
 
 def keeps_its_form(trial: Trial) -> str:

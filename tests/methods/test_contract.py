@@ -1,5 +1,6 @@
 """What every method promises, one row each, and its golden numbers."""
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -176,6 +177,18 @@ def test_a_method_of_ones_own_is_tried(wide):
   with jax.enable_x64(wide):
     said = check.check_method(METHODS["local"])
   assert len(said) == 10 and said[6] == "it sends nothing"
+
+
+def test_what_no_row_shows_is_not_personalised():
+  @pytree
+  class Silent(METHODS["fedavg"]):
+    def personalise(self, client, server, samples, key):
+      return self.model(client, server)
+
+  method = sandbox.small(Silent).method
+  with pytest.raises(check.Broken, match="rows"):
+    check.shows_what_it_personalises(method)
+  check.shows_what_it_personalises(dataclasses.replace(method, finetune=True))
 
 
 def test_a_broken_promise_is_one_sentence():
