@@ -89,57 +89,85 @@ def evaluate_clients(
   tables = [trees.take((shown, chunks), number) for number in numbers]
 
   if method.pick and answer is None:
-    # All clients share the answers: compute them once, then take samples.
-    real = [
+    unpadded = [
       trees.take(stacked, slice(cohort.size))
       for stacked, cohort in zip(clients, layout.cohorts, strict=True)
     ]
-
     size = min(shown.shape[-1], len(image))
-    count = -(-len(image) // size)
-
-    def of_any_client(i):
-      rows = jnp.minimum(i * size + jnp.arange(size), len(image) - 1)
-      x = standardise(image[rows], plans[0].mean, plans[0].std)
-      path = most_confident_path(method, real, server, x)
-      return to_exits(Logits(path, path), probabilities)
-
-    outputs = leading(of_any_client, count, count)
+    answers = shared_exits(
+      method, unpadded, server, image, plans[0], size, probabilities
+    )
     cohorts = [
-      trees.take(outputs, rows.reshape(len(rows), -1)) for rows, _ in tables
+      trees.take(answers, rows.reshape(len(rows), -1)) for rows, _ in tables
     ]
   else:
-
-    def exits_of(plan, common, of_client):
-      method, server, image = common
-      client, personal, (rows, count) = of_client
-      net = method.model(client, server) if personal is None else personal
-      theta = method.part_two(client, server)
-
-      def chunk(i):
-        x = standardise(image[rows[i]], plan.mean, plan.std)
-        if answer is not None:
-          return answer(method, net, theta, x)
-        return to_exits(method.predict(net, theta, x), probabilities)
-
-      return leading(chunk, len(rows), count)
-
     nets: Sequence = (None,) * len(clients) if personal is None else personal
     cohorts = map_clients(
-      exits_of,
+      functools.partial(client_exits, answer, probabilities),
       layout,
       plans,
       mesh,
       (method, server, image),
       list(zip(clients, nets, tables, strict=True)),
     )
+  return copied(by_number(cohorts, numbers, layout), mesh)
 
-  # By client number, without padding.
+
+def shared_exits(
+  method: Method,
+  clients: Sequence[Client],
+  server: Server,
+  image: Array,
+  plan: BatchPlan,
+  size: int,
+  probabilities: bool,
+) -> Exits:
+  """Computes the Exits of all inputs, in chunks of `size`, once for everybody.
+
+  `clients` are those of each cohort, without padding.
+  """
+  count = -(-len(image) // size)
+
+  def chunk(i):
+    rows = jnp.minimum(i * size + jnp.arange(size), len(image) - 1)
+    x = standardise(image[rows], plan.mean, plan.std)
+    path = most_confident_path(method, clients, server, x)
+    return to_exits(Logits(path, path), probabilities)
+
+  return leading(chunk, count, count)
+
+
+def client_exits(
+  answer: Callable[[Method, Net, Net, Array], Tree] | None,
+  probabilities: bool,
+  plan: BatchPlan,
+  common: tuple[Method, Server, Array],
+  of_client: tuple[Client, Net | None, tuple[Array, Array]],
+) -> Tree:
+  """Computes the Exits of one client, or what `answer` computes instead."""
+  method, server, image = common
+  client, personal, (rows, count) = of_client
+  net = method.model(client, server) if personal is None else personal
+  theta = method.part_two(client, server)
+
+  def chunk(i):
+    x = standardise(image[rows[i]], plan.mean, plan.std)
+    if answer is not None:
+      return answer(method, net, theta, x)
+    return to_exits(method.predict(net, theta, x), probabilities)
+
+  return leading(chunk, len(rows), count)
+
+
+def by_number(
+  cohorts: Sequence[Tree], numbers: tuple[Array, ...], layout: Layout
+) -> Any:
+  """Joins the cohorts' results by client number, [N, ...], without padding."""
   real = [np.arange(cohort.width) < cohort.size for cohort in layout.cohorts]
   rows = jnp.asarray(np.flatnonzero(np.concatenate(real)))
-  order = rows[jnp.argsort(jnp.concatenate(numbers)[rows])]
-  exits = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
-  return copied(exits, mesh)
+  number = jnp.concatenate(numbers)[rows]
+  order = rows[jnp.argsort(number)]
+  return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
 
 def to_exits(logits: Logits, probabilities: bool = False) -> Exits:

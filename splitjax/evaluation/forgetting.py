@@ -168,17 +168,22 @@ def interruptions(
   clients of one label. `turns` [N, T] int has the position of each client's
   steps in the order of service; negative for a step without a turn. Returns the
   turns before each point and the label served last, -1 before the cycle: [S].
+
+  Example: of labels 4 and 7, two clients of two steps are served 0, 1, 0, 1, so
+  that `turns` is [[0, 2], [1, 3]]. With one batch a turn the last cycle begins
+  after two turns: the points are [2, 3, 4], their labels [-1, 4, 7].
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()
   by_position = client[np.argsort(position, kind="stable")]
   order = by_position[np.count_nonzero(position < 0) :]
 
-  # The first and last turn of the last full cycle.
-  cycle = max(0, (int(line.steps.min()) - 1) // line.turn)
+  # A cycle takes up to `line.turn` steps of each client. It is full until the
+  # client of the fewest steps has taken its last.
+  before = max(0, (int(line.steps.min()) - 1) // line.turn)
   begin, end = (
     int(np.minimum(line.steps, cycles * line.turn).sum())
-    for cycles in (cycle, cycle + 1)
+    for cycles in (before, before + 1)
   )
 
   # A group ends where the next client has another label.
