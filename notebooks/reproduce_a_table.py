@@ -94,7 +94,7 @@ print(results)
 # %% [markdown]
 # ## The same as Markdown, and for a paper
 #
-# `report.md` has this table, best values in bold, `report.tex` the same for LaTeX, and
+# `report.md` has this table, best values in bold (`tables.latex` writes it for LaTeX), and
 # `report.csv` every mean with all digits, `numbers.csv` the numbers of every seed. An interval is Student's t over the seeds,
 # so with three of them it is wide.
 

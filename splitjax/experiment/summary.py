@@ -47,12 +47,10 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   partition = f"training samples, partition {config.data.partition.name}"
   shift = f"test samples, shift {config.eval.shift.name}"
   trained = {"": task.class_counts}
-  drawn = attempt(
-    folder / PICTURES[0], lambda: draw(trained, task.class_names, partition)
-  )
-  return drawn + attempt(
-    folder / PICTURES[1], lambda: draw(tested, ["ID", "OOD"], shift)
-  )
+  return [
+    *attempt(folder / PICTURES[0], draw, trained, task.class_names, partition),
+    *attempt(folder / PICTURES[1], draw, tested, ["ID", "OOD"], shift),
+  ]
 
 
 def write_clients(task: Task, folder: Path) -> None:

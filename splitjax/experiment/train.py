@@ -224,9 +224,7 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
     path.with_suffix(".npz"),
     lambda file: np.savez_compressed(file, allow_pickle=False, **arrays),
   )
-  attempt(
-    path.with_suffix(".png"), lambda: forgetting.picture_within(arrays, maps)
-  )
+  attempt(path.with_suffix(".png"), forgetting.picture_within, arrays, maps)
 
 
 def work_of(subject: Subject) -> RoundWork | None:

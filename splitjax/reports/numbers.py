@@ -3,13 +3,9 @@
 docs/reports.md describes the columns; those that do not apply to a number are
 empty. A grid has a column for each swept field before the seed, and a
 comparison of folders has the column "run". Tables and figures select lines.
-
-In the file, a text that a spreadsheet would take for a formula (= + - @ at its
-start) begins with an apostrophe; `read` removes it.
 """
 
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +24,6 @@ MEANS = ("value", "half", "seeds", "paper", "paper_half")
 """The last columns of a table of means, see `over_seeds`."""
 
 _TEXTS = dict.fromkeys((*KEYS, "client", "class"), "str")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""Texts that begin with these get an apostrophe in a file."""
 
 
 def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
@@ -41,11 +35,9 @@ def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
-  """Writes a table, completely or not at all.
+  """Writes numbers, or means over seeds, completely or not at all.
 
-  Args:
-    table: numbers, or means over seeds.
-    path: the file, or an existing folder in which it is `numbers.csv`.
+  `path` is the file, or an existing folder in which it is `numbers.csv`.
   """
   path = path / NUMBERS if path.is_dir() else path
   files.write(path, as_csv(table))
@@ -53,43 +45,26 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 def as_csv(table: pd.DataFrame) -> str:
   """Returns the text of a table's file."""
-  texts: Any = table.select_dtypes("str")
-  for name, text in texts.items():
-    texts[name] = text.mask(text.str.startswith(_FORMULA), "'" + text)
-  table = table.assign(**texts)
   return table.to_csv(index=False, lineterminator="\n")
 
 
 def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-  """Reads a table.
+  """Reads a table that has `columns`.
 
-  Args:
-    path: the file, or the folder of `numbers.csv`.
-    columns: the columns that it must have.
-
-  Raises:
-    UserError: there is no such file, or it is no table of numbers.
+  `path` is the file, or the folder of `numbers.csv`. Raises UserError if there
+  is no such table.
   """
   path = path / NUMBERS if path.is_dir() else path
-  empty: Mapping[Any, list[str]] = dict.fromkeys(
-    ("round", "threshold", *MEANS), [""]
-  )
+  empty: Any = dict.fromkeys(("round", "threshold", *MEANS), [""])
+  options: Any = {"keep_default_na": False, "na_values": empty}
   try:
-    text = io.StringIO(path.read_text(encoding="utf-8"))
-    kinds = _TEXTS | {"run": "str"}
-    table = pd.read_csv(
-      text, dtype=kinds, keep_default_na=False, na_values=empty
-    )
-  except FileNotFoundError:
-    raise UserError(f"{path} does not exist: train or report first") from None
-  except ValueError as error:
-    raise UserError(f"{path} is damaged ({error}): report again") from None
-  for name in columns:
-    if name not in table:
-      raise UserError(f"{path} lacks the column {name}: report again")
-  texts: Any = table.select_dtypes("str")
-  texts = texts.apply(lambda text: text.str.removeprefix("'"))
-  return table.assign(**texts)
+    table = pd.read_csv(path, dtype=_TEXTS | {"run": "str"}, **options)
+  except (OSError, ValueError) as error:
+    raise UserError(f"{path} is not read ({error}): report again") from None
+  if lacking := set(columns) - set(table):
+    names = ", ".join(sorted(lacking))
+    raise UserError(f"{path} lacks the column {names}: report again")
+  return table
 
 
 def key(value: Any) -> int | float | str:
@@ -113,12 +88,10 @@ def final(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
-  """Replaces each number's seeds by mean, interval and count.
+  """Replaces each number's seeds by "value", "half" and "seeds".
 
-  Returns:
-    The table without "seed". "value" is the mean, NaN if a seed has no number;
-    "half" the half-width of Student's 95 % interval, NaN for one seed; "seeds"
-    the count.
+  These are the mean, NaN if a seed has no number, the half-width of Student's
+  95 % interval, NaN for one seed, and the count.
   """
   keys = [name for name in table if name not in ("seed", "value")]
   groups = table.groupby(keys, sort=False, dropna=False).value
@@ -130,22 +103,14 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
   return means.reset_index()
 
 
-def differences(
-  table: pd.DataFrame, base: str, by: str = "row"
-) -> pd.DataFrame:
-  """Subtracts the numbers of `base`, seed by seed, from those of the others.
+def differences(table: pd.DataFrame, base: str) -> pd.DataFrame:
+  """Subtracts the numbers of the row `base`, seed by seed, from the others.
 
-  Args:
-    table: numbers of several seeds.
-    base: the row, or the run, that is subtracted.
-    by: "row" to compare methods, "run" to compare folders.
-
-  Returns:
-    Means and intervals of the differences over the seeds that both have, as of
-    `over_seeds`; none if `base` has no number.
+  Returns means and intervals of the differences over the seeds that both have,
+  as of `over_seeds`; none if `base` has no number.
   """
-  keys = [name for name in table if name not in (by, "value")]
-  wide = table.pivot(index=keys, columns=by, values="value")
+  keys = [name for name in table if name not in ("row", "value")]
+  wide = table.pivot(index=keys, columns="row", values="value")
   if base not in wide:
     return over_seeds(table.iloc[:0])
   apart = wide.drop(columns=base).sub(wide[base], axis=0)

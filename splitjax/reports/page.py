@@ -21,7 +21,6 @@ from splitjax.reports.tables import Column, escaped
 
 PAGE = "report.md"
 MEANS = "report.csv"
-TEX = "report.tex"
 EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
 MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
@@ -76,10 +75,9 @@ SECTIONS = (
 
 
 def write(results: Results, folder: Path) -> None:
-  """Writes numbers.csv, report.csv and report.tex to an existing folder."""
+  """Writes numbers.csv and report.csv to an existing folder."""
   numbers.write(results.numbers, folder)
   numbers.write(results.means, folder / MEANS)
-  files.write(folder / TEX, tables.latex(results.table()))
 
 
 def write_page(
@@ -138,22 +136,15 @@ def remarks(results: Results) -> list[str]:
   counts = sorted(set(results.means.seeds))
   lines = ["One seed: no interval, so small differences tell nothing."]
   if counts != [1]:
-    rivals = "run of its method" if "run" in results.axes else "row"
     lines = [
-      "Mean ± half-width of the 95 % interval over"
-      f" {' or '.join(map(str, counts))} seeds; bold is ahead of every other"
-      f" {rivals} by more than the interval of the difference."
+      f"Mean ± half-width of the 95 % interval over"
+      f" {' or '.join(map(str, counts))} seeds."
     ]
   if 2 in counts:
-    lines.append(
-      "Intervals over two seeds tell little: ± is 12.7 standard errors."
-    )
+    lines.append("Intervals over two seeds tell little.")
   if (results.means.metric[results.means.value.notna()] == "common").any():
     rules = dict.fromkeys(tree["eval"]["threshold_rule"] for tree in trees)
-    lines.append(
-      f"Thresholds: {' and '.join(rules)} (the oracle's are chosen with the"
-      " test labels)."
-    )
+    lines.append(f"Thresholds: {' and '.join(rules)} (oracle: by test labels).")
   if results.means.paper.isna().all():
     return lines
   sources = dict.fromkeys(tree["paper"] for tree in trees)
@@ -162,10 +153,7 @@ def remarks(results: Results) -> list[str]:
   if changed := ", ".join(dict.fromkeys(changes)):
     lines.append(f"Settings unlike the paper's: {changed}.")
   if "small" in {tree.get("scale") for tree in trees}:
-    lines.append(
-      "Ours is the small scale (smaller network, less data, fewer rounds):"
-      " compare orders and gaps, not numbers."
-    )
+    lines.append("Small scale: compare orders and gaps, not numbers.")
   return lines
 
 
@@ -192,10 +180,7 @@ def _parts(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
     by = ["row", *results.axes]
     yield "Best cell of each method", tables.table(best, [accuracy], by)
   base = _headline(results)
-  yield f"{base} minus the others", _differences(results, base, "row")
-  if "run" in results.axes:
-    base = results.runs[0].keys["run"]
-    yield f"{base} minus the others", _differences(results, base, "run")
+  yield f"{base} minus the others", _differences(results, base)
   by = tables.line_names(means)
   for section in SECTIONS:
     sets = results.ends if section.sets == "ends" else results.ends[-1:]
@@ -226,19 +211,17 @@ def _headline(results: Results) -> str:
   return label if label in results.rows else results.rows[0]
 
 
-def _differences(results: Results, base: str, by: str) -> pd.DataFrame:
-  """Tabulates the accuracy of a row, or a run, minus that of the others.
+def _differences(results: Results, base: str) -> pd.DataFrame:
+  """Tabulates the accuracy of a row minus that of the others.
 
   Rows of the base's own method are left out: they differ in an option.
   """
   lines = results.final
   lines = lines[lines.metric.eq("accuracy") & lines.part.eq("")]
-  lines = lines[lines.set.isin(results.ends)]
-  if by == "row":
-    method = results.methods.get(base, "")
-    alike = lines.row.map(results.methods).eq(method)
-    lines = lines[lines.row.eq(base) | ~alike]
-  apart = numbers.differences(lines, base, by)
+  method = results.methods.get(base, "")
+  alike = lines.row.map(results.methods).eq(method)
+  lines = lines[lines.set.isin(results.ends) & (lines.row.eq(base) | ~alike)]
+  apart = numbers.differences(lines, base)
   apart = apart.assign(metric="difference", value=-apart.value)
   columns = [Column("difference", name) for name in results.ends]
   return tables.table(apart, columns, tables.line_names(apart))

@@ -10,15 +10,6 @@ Each line of paper_numbers.csv has one number, in these columns:
     computing power, traffic in megabytes.
   half: the number after a printed ±. In HARMONY it is the half-width of the
     95 % interval, in Hydra the standard deviation; SuperSFL does not say.
-
-References:
-  HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2.
-  SplitGP (Han et al., INFOCOM 2023), Tables II-IV. Storage and the share of
-    samples that the server answers are in the text of Section VI.
-  Hydra (Tirana et al., AAAI 2026), Tables 1-9: medians over the last five
-    rounds and all seeds.
-  PGFedSplit (Kang and Song, 2026), Tables 2 and 3.
-  SuperSFL (Al Asif et al., 2026), Tables I-III and Figure 6.
 """
 
 import functools
@@ -34,16 +25,10 @@ from splitjax.reports import numbers
 from splitjax.reports.quantities import LARGEST
 from splitjax.types import UserError
 
-SCALE = {
-  "storage": 0.01,
-  "total_latency": 1e8,
-  "target_bytes": 1e6,
-  "target_rounds": 1.0,
-  "target_seconds": 1.0,
-  "watts": 1.0,
-  "watts_per_point": 1.0,
-  "grams": 1.0,
-}
+SCALE = {"storage": 0.01, "total_latency": 1e8, "target_bytes": 1e6}
+SCALE |= dict.fromkeys(
+  ("target_rounds", "target_seconds", "watts", "watts_per_point", "grams"), 1.0
+)
 """Metric that depends on the network's size -> the unit it is printed in.
 
 All other metrics are percentages. In a config whose `scale` is not "paper", the
@@ -52,17 +37,14 @@ network may be smaller, and only percentages are compared."""
 
 @functools.cache
 def table() -> pd.DataFrame:
-  """Reads all numbers, in the columns of the file.
+  """Reads all numbers, in the columns of the file, as shares, bytes and so on.
 
-  Percentages are shares of one, latencies in parameters per unit of computing
-  power, traffic in bytes; "half" is NaN where nothing is printed.
+  "half" is NaN where nothing is printed.
   """
   path = Path(__file__).with_name("paper_numbers.csv")
   names = dict.fromkeys(("source", "cell", "row", "metric", "set"), "str")
-  empty: Any = {"half": [""]}
-  printed = pd.read_csv(
-    path, dtype=names, keep_default_na=False, na_values=empty
-  )
+  empty: Any = {"keep_default_na": False, "na_values": {"half": [""]}}
+  printed = pd.read_csv(path, dtype=names, **empty)
   factor = printed.metric.map(SCALE).fillna(0.01)
   return printed.assign(
     value=factor * printed.value, half=factor * printed.half
@@ -77,12 +59,10 @@ def check_source(source: str) -> None:
 
 
 def of_cell(source: str, values: Mapping[str, Any]) -> pd.DataFrame:
-  """Returns the numbers of a source that belong to a cell of a grid.
+  """Returns the numbers of a source, "" has none, that belong to a cell.
 
-  Args:
-    source: a config's `paper`; "" has no numbers.
-    values: field -> value of the cell, {} outside of a grid. Fields that the
-      source does not vary are ignored.
+  `values` are the fields of the cell; those that the source does not vary are
+  ignored.
   """
   fields = {f"{field}={plain(value)}" for field, value in values.items()}
   printed = table()
@@ -117,7 +97,7 @@ def of_run(
       fields.pop(field, None)
   printed = of_cell(settings.get("paper", ""), fields)
   full_scale = settings.get("scale") == "paper"
-  return printed if full_scale else printed[~printed.metric.isin(list(SCALE))]
+  return printed if full_scale else printed[~printed.metric.isin([*SCALE])]
 
 
 def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
@@ -128,21 +108,20 @@ def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
   """
   axes = numbers.axes(means)
   cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
+  heads = {"value": "paper", "half": "paper_half"}
   parts = []
   for cell, run in cells.items():
     lines = means[means[axes].eq(list(cell)).all(axis=1)]
-    printed = of_run(run.keys, run.settings)
+    # Papers print no parts of a metric.
+    printed = of_run(run.keys, run.settings).assign(part="")
+    printed["near"] = printed.set.map(set_name)
     maxima = printed.metric[printed.set == LARGEST]
     tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]
     tops = tops.dropna(subset="value").sort_values("value")
     tops = tops.groupby(["row", "metric"], sort=False).tail(1)
     lines = pd.concat([lines, tops.assign(set=LARGEST)])
-    # Papers print no parts of a metric.
-    printed = printed.assign(part="", near=printed.set.map(set_name))
+    lines["near"] = lines.set.map(set_name)
     printed = printed.drop(columns=["source", "cell", "set"])
-    printed = printed.rename(columns={"value": "paper", "half": "paper_half"})
-    lines = lines.assign(near=lines.set.map(set_name))
-    parts.append(
-      lines.merge(printed, "left", ["row", "metric", "part", "near"])
-    )
+    keys = ["row", "metric", "part", "near"]
+    parts.append(lines.merge(printed.rename(columns=heads), "left", keys))
   return pd.concat(parts, ignore_index=True).drop(columns="near")

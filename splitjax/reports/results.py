@@ -17,9 +17,6 @@ from splitjax.config.tree import flat
 from splitjax.reports import numbers, paper_numbers, tables
 from splitjax.types import UserError
 
-Settings = Mapping[str, Any]
-"""A config as nested dicts, see `splitjax.config.config.Config.to_dict`."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -27,14 +24,14 @@ class Run:
 
   Attributes:
     keys: the run's values in the columns that name its cell; {} without a grid.
-    settings: its config.
+    settings: its config as nested dicts, see `Config.to_dict`.
     methods: label of each row -> key of the row's method in METHODS.
     notes: sentences for a reader, such as the hardware.
     folder: the folder of the run, for `splitjax.load`.
   """
 
   keys: Mapping[str, Any]
-  settings: Settings
+  settings: Mapping[str, Any]
   methods: Mapping[str, str]
   notes: tuple[str, ...] = ()
   folder: str = ""
@@ -110,11 +107,7 @@ class Results:
 
   @functools.cached_property
   def means(self) -> pd.DataFrame:
-    """`final` over seeds: "value", "half" (NaN for one seed) and "seeds".
-
-    Where the config names a paper that prints a number, "paper" and
-    "paper_half" have it, NaN elsewhere.
-    """
+    """`final` over seeds, with the paper's numbers: see docs/reports.md."""
     return paper_numbers.joined(numbers.over_seeds(self.final), self.runs)
 
   def value(self, row: str, metric: str, set: str = "", **cell: Any) -> float:
@@ -124,8 +117,7 @@ class Results:
       row: the label of a row.
       metric: a metric, with its part behind a colon, as in "bytes:up/features".
       set: the test set; "" for a metric of the whole row.
-      **cell: values of the axes of a grid by the fields' last words, as in
-        `alpha=0.1`; for several folders `run`.
+      **cell: `run` of several folders; of a grid the fields' last words.
 
     Raises:
       UserError: there is no such number, or there are several.
@@ -166,9 +158,8 @@ def gather(
 ) -> Results:
   """Joins the results of seeds, cells or folders.
 
-  `values` has the columns that name each part, such as {"optimizer.lr": 0.1};
-  seeds need none. A field that a part does not name has the value of its
-  config.
+  `values` name each part, as in {"optimizer.lr": 0.1}; seeds need none. A field
+  that a part does not name has the value of its config.
   """
   values = values or [{}] * len(parts)
   axes = dict.fromkeys(itertools.chain(*values))
@@ -180,9 +171,5 @@ def gather(
     table = part.numbers.assign(**keys)
     joined.append(table[[*keys, *part.numbers]])
     runs += [dataclasses.replace(run, keys=keys) for run in part.runs]
-  return Results(
-    title=title,
-    numbers=pd.concat(joined, ignore_index=True),
-    runs=tuple(runs),
-    remarks=tuple(remarks),
-  )
+  table = pd.concat(joined, ignore_index=True)
+  return Results(title, table, tuple(runs), tuple(remarks))

@@ -67,20 +67,12 @@ class Column(NamedTuple):
 def table(
   means: pd.DataFrame, columns: Iterable[Column], by: Sequence[str] = ("row",)
 ) -> pd.DataFrame:
-  """Makes a table of text.
+  """Makes a table of text, with a line for each value of `by` in the index.
 
   A cell is ours, with the paper's number, if it prints one, in parentheses.
   Among the lines that differ in the last of `by` alone, each column marks the
-  one that leads all others by more than the interval.
-
-  Args:
-    means: numbers over seeds, see `Results.means`.
-    columns: what it shows; those without lines are left out, and numbers that
-      do not exist are "–".
-    by: the columns of `means` that name a line.
-
-  Returns:
-    A frame of text, with a line for each value of `by` and these in the index.
+  one that leads all others by more than the interval. Columns without lines of
+  `means`, see `Results.means`, are left out; lacking numbers are "–".
   """
   shown = {column: column.lines(means) for column in columns}
   shown = {column: lines for column, lines in shown.items() if len(lines)}
@@ -173,15 +165,11 @@ def axis_names(axes: Sequence[str]) -> list[str]:
 
 
 def main_table(means: pd.DataFrame) -> pd.DataFrame:
-  """Makes the first table of a report, as text.
+  """Makes the first table of a report, as text, of `Results.means`.
 
   It has accuracy on every test set; on the last set forgetting, metrics of
   eval.metrics, offload ratio and latency; what the paper prints; traffic and
-  the training's time. If cells have different numbers of seeds, a column says
-  them.
-
-  Args:
-    means: as of `Results.means`.
+  the training's time. Cells may have different numbers of seeds.
   """
   sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
   printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
@@ -205,10 +193,7 @@ def main_table(means: pd.DataFrame) -> pd.DataFrame:
 
 
 def line_names(means: pd.DataFrame) -> list[str]:
-  """Lists the columns that name a line of a table.
-
-  Where folders are compared, the runs of a method are neighbours.
-  """
+  """Lists the columns that name a line: the runs of a method are neighbours."""
   names = [*numbers.axes(means), "row"]
   return sorted(names, key="run".__eq__)
 
@@ -222,20 +207,14 @@ def markdown(lines: pd.DataFrame) -> str:
 
 
 def escaped(text: object) -> str:
-  """Escapes a user's text so that Markdown and HTML show it letter by letter.
-
-  Line breaks, control letters and marks of direction become their codes.
-  """
+  """Escapes a user's text so that Markdown and HTML show it as it is."""
   shown = html.escape(files.printable(text), quote=False)
   shown = re.sub(r"([\\`*|~$#])|\](?=[(\[:])", r"\\\g<0>", shown)
   return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", shown)
 
 
 def terminal(lines: pd.DataFrame) -> str:
-  """Writes a table as aligned text, a word of a head in a line.
-
-  A star marks the leading row.
-  """
+  """Writes a table as aligned text; a star marks the leading row."""
   heads, *body = _written(lines, files.printable)
   short = [[MARKED.sub(r"*\1", x).replace(" ± ", "±") for x in y] for y in body]
   # The heads are passed as a line: tabulate widens columns that have headers.

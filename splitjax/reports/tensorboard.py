@@ -31,7 +31,7 @@ class EventFile:
 
     folder = workdir / FOLDER / key
     finished = list(log)
-    resumed = is_there(workdir, key)
+    resumed = any(folder.glob("events.*"))
     folder.mkdir(parents=True, exist_ok=True)
     # Readers take files by name, so by time; two may begin in one second.
     self._writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
@@ -56,11 +56,6 @@ class EventFile:
   def close(self) -> None:
     """Closes the file."""
     self._writer.close()
-
-
-def is_there(workdir: Path, key: str) -> bool:
-  """Checks if a method has event files."""
-  return any((workdir / FOLDER / key).glob("events.*"))
 
 
 def scalars(line: Line) -> dict[str, float]:

@@ -70,7 +70,6 @@ def test_the_report_has_the_numbers_of_every_cell(done):
   }
   for k in (1, 2):
     assert accuracy[str(k)] == results.value("own", "accuracy", "0.8", k=k)
-  assert r"\begin{tabular}" in (workdir / "report.tex").read_text()
 
 
 def test_another_config_is_refused(done, tmp_path):

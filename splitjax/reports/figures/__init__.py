@@ -1,14 +1,13 @@
 """The figures of a report: those of the papers, each a choice of numbers.
 
 Each takes results and returns a matplotlib figure, or None if the numbers are
-not there. `splitjax.figures` is this package, with the forms of `curves`.
+not there. `splitjax.figures` is this package, with the forms of `curves`:
 
   >>> import splitjax
   >>> results = splitjax.report_again("runs/first")
   >>> splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
 """
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from splitjax.reports.results import Results
 LATE = 5
 """A late accuracy is the median of the last five evaluated rounds."""
 
-MOST_POSITIONS = 10
 MOST_THRESHOLDS = 6
 RHO = "ρ, OOD per ID test sample"
 
@@ -157,30 +155,13 @@ def class_accuracy(results: Results) -> Figure | None:
 
 def accuracy_over_position(results: Results) -> Figure | None:
   """Draws late accuracy over the position in the order (Hydra Figures 2, 6)."""
-  table = _positions(results).sort_values("round")
-  keys = ["metric", "panel", "seed", "row", "position"]
-  late = table.groupby(keys).value.apply(lambda x: x.tail(LATE).median())
+  table = choose(results, "accuracy", "class", "round").sort_values("round")
+  keys = "seed", "cell", "row", "class"
+  table = against(results, table, "position", *keys)
+  late = table.groupby(["metric", "panel", "position", *keys]).value
+  late = late.agg(lambda x: x.tail(LATE).median()).reset_index()
   title = "Late accuracy by position in the order of service"
-  return lines(results, late.reset_index(), "position", title=title)
-
-
-def position_curves(results: Results) -> Figure | None:
-  """Draws the last ten positions over the rounds (Hydra Figures 13 to 18)."""
-  table = by_row(_positions(results)).sort_values("position")
-  table = table[table.position > table.position.max() - MOST_POSITIONS]
-  table["hue"] = table.position.map("position {:g}".format)
-  title = "Accuracy by position in the order of service"
-  return lines(results, table, "round", "hue", title=title)
-
-
-def _positions(results: Results) -> pd.DataFrame:
-  """Chooses accuracies of classes over rounds of the rows with an order."""
-  keys = ["cell", "seed", "row", "class"]
-  order = choose(results, "position", "class").set_index(keys).value
-  table = choose(results, "accuracy", "class", "round")
-  if table.empty or order.empty:
-    return table.iloc[:0].assign(position=0.0)
-  return table.join(order.rename("position"), on=keys).dropna(subset="position")
+  return lines(results, late, "position", title=title)
 
 
 def accuracy_per_client(results: Results) -> Figure | None:
@@ -206,9 +187,8 @@ def class_accuracy_per_client(results: Results) -> Figure | None:
   panel = "share of the client's training samples"
   share = counts.assign(value=100 * counts.value / total, panel=panel)
   table = pd.concat([share, by_row(table)])
-  title = "Accuracy of every client by class"
-  key = "accuracy or share [%]"
-  return heat(results, table, *details, title=title, key=key)
+  named = {"title": "Accuracy of every client by class"}
+  return heat(results, table, *details, key="accuracy or share [%]", **named)
 
 
 def cost_per_client(results: Results) -> Figure | None:
@@ -226,8 +206,8 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
     accuracy_over_rho, accuracy_over_severity, accuracy_over_field,
     change_by_cell, learning_curves, accuracy_over_cost,
     accuracy_over_latency, effect_of_threshold, accuracy_over_gap,
-    class_accuracy, accuracy_over_position, position_curves,
-    accuracy_per_client, class_accuracy_per_client, cost_per_client,
+    class_accuracy, accuracy_over_position, accuracy_per_client,
+    class_accuracy_per_client, cost_per_client,
   )
 }  # fmt: skip
 """Name of a file -> the figure's function, in the order of the report."""
@@ -239,12 +219,8 @@ __all__ = [
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-  """Draws the figures that the results have the numbers for; returns the PNGs.
-
-  A figure that cannot be drawn costs a line of the terminal.
-  """
+  """Draws the figures whose numbers there are; returns the PNG files."""
   paths = []
   for name, figure in FIGURES.items():
-    make = functools.partial(figure, results)
-    paths += attempt(folder / f"{name}.png", make)
+    paths += attempt(folder / f"{name}.png", figure, results)
   return paths

@@ -1,21 +1,11 @@
 """Forms of figures: lines and points, bars, dots of clients, heat maps.
 
 Each draws a table of chosen numbers, see `choose`; its column "panel" has the
-titles of panels, and `options` are those of `panels`, such as the title. Means
-over seeds have Student's 95 % interval. A figure of one's own chooses numbers
-and says what varies:
-
-  >>> from splitjax.reports.figures import by_set, choose, lines
-  >>> def worst_tenth(results):
-  ...   table = by_set(choose(results, "worst_tenth", "round"))
-  ...   return lines(results, table, "round", title="The worst tenth")
-
-A row of a report has one colour and marker in all its figures. Its fine-tuned
-copy has the same colour, a dashed line and hollow markers. Users' texts, such
-as labels and names of clients, are drawn letter by letter.
+titles of panels, and `options` are those of `panels`, such as the title. It
+returns None if there are no numbers, or too many panels. Means over seeds have
+Student's 95 % interval. docs/reports.md has examples of one's own.
 """
 
-import functools
 import math
 import sys
 import textwrap
@@ -29,7 +19,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from splitjax import files
 from splitjax.reports import numbers
@@ -47,8 +36,7 @@ Look = dict[str, Any]
 """Options of a matplotlib line."""
 
 MOST_PANELS = 16
-MOST_BARS = 60
-"""A figure of more panels or bars is not drawn: tables have its numbers."""
+"""A figure of more panels is not drawn: tables have its numbers."""
 
 WHOLE = ("round", "position", "severity")
 """Columns of whole numbers, whose axis is never logarithmic."""
@@ -70,8 +58,7 @@ def choose(
   Args:
     results: of a run, of seeds, of a grid or of folders.
     metric: a key of `quantities.QUANTITIES`, or of eval.metrics.
-    *details: those of the columns round, client, class, threshold that the
-      numbers have.
+    *details: round, client, class, threshold, those that the numbers have.
     part: the member of a family.
 
   Returns:
@@ -123,9 +110,9 @@ def against(
   `lines` over this column are points where a row has a single one.
   """
   details = [key for key in keys if key in numbers.DETAIL]
-  lines = means(choose(results, metric, *details), *keys)
-  lines = lines[[*keys, "value"]].rename(columns={"value": metric})
-  return table.merge(lines, on=list(keys)).dropna(subset=metric)
+  groups = choose(results, metric, *details).groupby([*keys]).value
+  averaged = groups.mean(skipna=False).rename(metric).reset_index()
+  return table.merge(averaged, on=[*keys]).dropna(subset=metric)
 
 
 def lines(
@@ -137,16 +124,8 @@ def lines(
 ) -> Figure | None:
   """Draws a line for each value of the column `hue`, over the column `x`.
 
-  Args:
-    results: those that `table` is chosen of, if any.
-    table: chosen numbers; those of the same `x` are seeds.
-    x: the column of numbers on the x axis.
-    hue: the column whose values are lines.
-    **options: of `panels`; the axes are named by `x` and the metric
-      unless these say otherwise.
-
-  Returns:
-    The figure; None if there are no numbers, or too many panels.
+  Numbers of the same `x` are seeds. `results` are those that `table` is chosen
+  of, if any. The axes are named by `x` and the metric.
   """
   averaged = means(table, hue, "panel", x)
   rows = results.rows if results and hue == "row" else table[hue]
@@ -155,7 +134,7 @@ def lines(
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
     if x in WHOLE:
-      axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+      axes.locator_params("x", integer=True)
     elif x != "rho":
       spread = (averaged if shared else part)[x]
       if 0 < 10 * spread.min() <= spread.max():
@@ -193,7 +172,6 @@ def bars(
     row: {"color": line["color"], "alpha": 0.5 if "linestyle" in line else 1}
     for row, line in looks(results.rows, table.row).items()
   }
-  count = len(order) * len(shown)
   width = 0.8 / max(1, len(shown))
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
@@ -208,12 +186,9 @@ def bars(
         axes.bar_label(drawn, texts, size=7)
     name_ticks(axes, "x", order)
 
-  options |= {"results": results, "sharey": False}
-  options["shown"] = {
-    row: fill | {"linewidth": 7} for row, fill in shown.items()
-  }
-  parts = _by_panel(table) if count <= MOST_BARS else {}
-  return panels(parts, draw, (max(4.3, 0.45 * count), 2.3), **options)
+  options |= {"results": results, "shown": shown, "sharey": False}
+  size = (np.clip(0.45 * len(order) * len(shown), 4.3, 27), 2.3)
+  return panels(_by_panel(table), draw, size, **options)
 
 
 def dots(
@@ -232,8 +207,8 @@ def dots(
       offset = 0.6 * (np.arange(len(values)) * 0.618034 % 1) - 0.3
       dot: Any = line | {"markersize": 3.2, "linestyle": "", "alpha": 0.4}
       axes.plot(values, level + offset, **dot)
-      box: Any = {"showmeans": True, "showfliers": False, "widths": 0.66}
-      axes.boxplot(values, positions=[level], orientation="horizontal", **box)
+      box: Any = {"orientation": "horizontal", "positions": [level]}
+      axes.boxplot(values, widths=0.66, showmeans=True, showfliers=False, **box)
     name_ticks(axes, "y", shown)
     axes.set_ylim(len(shown) - 0.5, -0.5)
 
@@ -269,11 +244,10 @@ def heat(
     name_ticks(axes, "x", across)
     name_ticks(axes, "y", rows)
 
-  size: Any = (0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows))
-  size = np.clip(size, 2.5, 5)
+  size = np.clip([0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows)], 2.5, 5)
   named: Any = {"xlabel": columns, "ylabel": index, "sharex": False}
   options = named | options | {"results": results}
-  figure = panels(_by_panel(averaged), draw, size, **options)
+  figure = panels(_by_panel(averaged), draw, [*size], **options)
   if figure:
     axes = figure.axes
     figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
@@ -301,14 +275,16 @@ def look(number: int) -> Look:
 
 
 def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, Look]:
-  """Returns how the rows that are shown are drawn; `names` are all rows."""
-  rows = list(dict.fromkeys(names))
-  bases = list(dict.fromkeys(row.removesuffix(FINE_TUNED) for row in rows))
+  """Returns how the rows that are shown are drawn; `names` are all rows.
+
+  A fine-tuned copy has its row's colour, a dashed line and hollow markers.
+  """
+  base = {name: name.removesuffix(FINE_TUNED) for name in names}
+  order = list(dict.fromkeys(base.values()))
   tuned = {"linestyle": "--", "markerfacecolor": "white"}
   return {
-    row: look(bases.index(row.removesuffix(FINE_TUNED)))
-    | (tuned if row not in bases else {})
-    for row in rows
+    row: look(order.index(base[row])) | (tuned if base[row] != row else {})
+    for row in base
     if row in set(shown)
   }
 
@@ -338,31 +314,20 @@ def panels(
 ) -> Figure | None:
   """Draws a figure of panels, with a legend and a title.
 
-  Args:
-    parts: title of a panel -> what `draw` draws in it.
-    draw: draws a part in the axes of its panel.
-    size: inches of a panel.
-    title: a user's text.
-    results: the title names their data and seeds.
-    shown: name -> look of what the legend lists, which has intervals as bars.
-    xlabel: the name of the x axes.
-    ylabel: the name of the y axes.
-    **options: of `Figure.subplots`; panels share both axes otherwise.
-
-  Returns:
-    The figure; None if there is no part, or too many.
+  `parts` maps the title of a panel, of `size` inches, to what `draw` draws in
+  its axes. The legend lists the looks `shown`, with intervals as bars; the
+  title names the data and seeds of `results`. Panels share both axes unless
+  `options`, those of `Figure.subplots`, say otherwise.
   """
   if not 0 < len(parts) <= MOST_PANELS:
     return None
   rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
   columns = math.ceil(len(parts) / rows)
   width = max(5.2, 0.9 + columns * size[0])
-  height = 0.9 + rows * size[1]
   # The legend lies below the panels, with as many columns as fit.
-  names = list(map(plain, shown or ()))
-  room = 0.65 + 0.078 * max(map(len, names), default=0)
-  side_by_side = max(1, int((width - 0.2) / room))
-  height += 0.2 * math.ceil(len(names) / side_by_side)
+  longest = max((len(plain(name)) for name in shown or ()), default=0)
+  ncols = max(1, int((width - 0.2) / (0.65 + 0.078 * longest)))
+  height = 0.9 + rows * size[1] + 0.2 * math.ceil(len(shown or ()) / ncols)
   figure = Figure((width, height), layout="constrained")
   options = {"sharex": True, "sharey": True, "squeeze": False} | options
   grid = figure.subplots(rows, columns, **options).ravel()
@@ -382,14 +347,13 @@ def panels(
       axes.set_ylabel(ylabel)
     draw(axes, parts[head])
   if shown:
-    legend(figure, shown, loc="outside lower center", ncols=side_by_side)
+    legend(figure, shown, loc="outside lower center", ncols=ncols)
   if results is not None:
-    trees = [run.settings for run in results.runs]
-    data = dict.fromkeys(str(tree["data"]["name"]) for tree in trees)
+    names = [str(run.settings["data"]["name"]) for run in results.runs]
     count = len(results.seeds)
     seeds = "one seed" if count == 1 else f"{count} seeds"
     bars = " (bars: 95 % interval)" if shown and count > 1 else ""
-    title += f"\n{' and '.join(data)}, {seeds}{bars}"
+    title += f"\n{' and '.join(dict.fromkeys(names))}, {seeds}{bars}"
   texts = [plain(line, 200) for line in title.splitlines()]
   wrapped = [textwrap.fill(text, int(11.5 * width)) for text in texts]
   figure.suptitle("\n".join(wrapped), fontsize=11)
@@ -399,10 +363,8 @@ def panels(
 def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
   """Adds a legend of the lines `shown`, name -> look."""
   lines = [Line2D([], [], **look) for look in shown.values()]
-  numbers = list(map(str, range(len(shown))))  # names as "_x" are left out
-  drawn = owner.legend(lines, numbers, fontsize=9, frameon=False, **options)
-  for text, name in zip(drawn.get_texts(), shown, strict=True):
-    text.set_text(plain(name))
+  names = list(map(plain, shown))
+  owner.legend(lines, names, fontsize=9, frameon=False, **options)
 
 
 def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
@@ -416,16 +378,17 @@ def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
     axes.tick_params(axis="x", labelrotation=90)
 
 
-def attempt(path: Path, draw: Callable[[], Figure | None]) -> list[Path]:
-  """Draws a figure and writes it as PNG, if there is one; returns its path.
+def attempt(
+  path: Path, draw: Callable[..., Figure | None], *of: Any
+) -> list[Path]:
+  """Draws a figure `of` something, as PNG, if there is one; returns its path.
 
   If there is none, an earlier file is removed: it shows other numbers. A figure
   that cannot be drawn costs a line of the terminal, and no more.
   """
   try:
-    if figure := draw():
-      save = functools.partial(figure.savefig, format="png", dpi=150)
-      files.write(path, save)
+    if figure := draw(*of):
+      files.write(path, lambda x: figure.savefig(x, format="png", dpi=150))
       return [path]
     path.unlink(missing_ok=True)
   except Exception as error:
