@@ -158,8 +158,8 @@ def accuracy_over_position(results: Results) -> Figure | None:
   table = choose(results, "accuracy", "class", "round").sort_values("round")
   keys = "seed", "cell", "row", "class"
   table = against(results, table, "position", *keys)
-  late = table.groupby(["metric", "panel", "position", *keys]).value
-  late = late.agg(lambda x: x.tail(LATE).median()).reset_index()
+  groups = table.groupby(["metric", "panel", "position", *keys]).value
+  late = groups.agg(lambda x: x.tail(LATE).median()).reset_index()
   title = "Late accuracy by position in the order of service"
   return lines(results, late, "position", title=title)
 
