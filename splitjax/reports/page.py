@@ -32,8 +32,7 @@ class Section(NamedTuple):
   Attributes:
     title: its title.
     metrics: METRIC or METRIC:PART; all parts of a METRIC:* that there are.
-    sets: the test sets that it shows, the last one or both ends. Metrics
-      without a set are always shown.
+    sets: the test sets that it shows, if a metric has any.
   """
 
   title: str

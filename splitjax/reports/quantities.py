@@ -12,12 +12,10 @@ class Quantity(NamedTuple):
   """How a metric is printed.
 
   Attributes:
-    name: name in the head of its column.
-    unit: unit in brackets behind the name, or "".
+    name, unit: the head of its column; the unit stands in brackets.
     scale: factor from a number to the unit.
     digits: digits after the point.
-    best: "max" if large values are better, "min" if small ones are. Tables mark
-      a row that leads by this metric. "": they mark no row.
+    best: which values are better; tables mark a row that leads by them.
     sign: "+" if positive numbers have a sign, too.
   """
 
