@@ -69,6 +69,6 @@ def check(names: Sequence[str], data: Dataset) -> None:
     able = not ours and not data.vocabulary
     require(
       able or data.kind == "images",
-      f"data.augment={name!r}: it is for images, uint8 [Z, H, W, c], and the"
-      f" inputs of {data.name} are {data.kind}; leave it ()",
+      f"data.augment={name!r}: the inputs of {data.name} are {data.kind}, and"
+      f" it is for {'images' if ours else 'numbers'}; leave it ()",
     )

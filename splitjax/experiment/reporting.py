@@ -3,7 +3,7 @@
 Nothing is trained or evaluated, so no config file and no data are needed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,13 +111,15 @@ def collect(*folders: str | Path) -> Results:
     folder, into = _split(files.expanded(name))
     column = {"run": name.rstrip("/")} if len(folders) > 1 else {}
     count = len(parts)
-    for run, cell in _runs(folder):
-      part = _of_run(run, into, remarks)
-      if run.resolve() in parts:
-        raise UserError(f"{run} is given twice: name different folders")
-      if part is not None:
-        parts[run.resolve()] = part
-        values.append(column | cell)
+    for runs, cell in _cells(folder):
+      most = _most_rounds(runs, into)
+      for run in runs:
+        part = _of_run(run, into, most, remarks)
+        if run.resolve() in parts:
+          raise UserError(f"{run} is given twice: name different folders")
+        if part is not None:
+          parts[run.resolve()] = part
+          values.append(column | cell)
     if len(parts) == count:
       raise Unfinished(f"--workdir={name}: no method is finished yet")
   title = " | ".join(dict.fromkeys(part.title for part in parts.values()))
@@ -131,20 +133,36 @@ def _split(folder: Path) -> tuple[Path, str]:
   return folder, ""
 
 
-def _runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-  """Yields the runs that a folder has, or should have, and their cells."""
+def _cells(folder: Path) -> Iterator[tuple[list[Path], dict[str, Any]]]:
+  """Yields the runs that each cell has, or should have, and its values."""
   grid: Any = {"seeds": None, "cells": [{"name": "", "values": {}}]}
   if workdirs.kind_of(folder) == "grid":
     grid = workdirs.read_grid(folder)
   for cell in grid["cells"]:
     path = folder / cell["name"]
     seeds = [path / f"seed{number}" for number in grid["seeds"] or ()]
-    for run in dict.fromkeys([*seeds, *workdirs.seeds_of(path)] or [path]):
-      yield run, cell["values"]
+    runs = dict.fromkeys([*seeds, *workdirs.seeds_of(path)] or [path])
+    yield list(runs), cell["values"]
 
 
-def _of_run(folder: Path, into: str, remarks: list[str]) -> Results | None:
-  """Reads the finished methods of a run; None, remarked, if there are none."""
+def _most_rounds(runs: Iterable[Path], into: str) -> dict[str, int]:
+  """Returns the most rounds that a seed has of each method."""
+  most = dict[str, int]()
+  for run in runs:
+    if workdirs.kind_of(run) == "run":
+      for key, about in workdirs.finished(run, into).items():
+        most[key] = max(about.rounds, most.get(key, 0))
+  return most
+
+
+def _of_run(
+  folder: Path, into: str, most: Mapping[str, int], remarks: list[str]
+) -> Results | None:
+  """Reads the finished methods of a run; None, remarked, if there are none.
+
+  A method of fewer rounds than `most` is left out: a mean over seeds is of
+  equally many.
+  """
   if workdirs.kind_of(folder) != "run":
     remarks.append(f"not finished: {folder}")
     return None
@@ -158,6 +176,10 @@ def _of_run(folder: Path, into: str, remarks: list[str]) -> Results | None:
     about = workdirs.read_about(folder / into, key)
     if about is None:
       remarks.append(f"not finished: {folder} {key}")
+      continue
+    if about.rounds < most[key]:
+      share = f"{about.rounds} of {most[key]} rounds"
+      remarks.append(f"left out: {folder} {key}, {share}")
       continue
     # Stored rows begin with the method's key; its label may be corrected.
     label = spec.get("label") or key

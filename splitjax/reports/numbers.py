@@ -24,6 +24,9 @@ MEANS = ("value", "half", "seeds", "paper", "paper_half")
 """The last columns of a table of means, see `over_seeds`."""
 
 _TEXTS = dict.fromkeys((*KEYS, "client", "class"), "str")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""Texts that begin with these get an apostrophe in a file, so that no
+spreadsheet takes them for a formula."""
 
 
 def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
@@ -45,6 +48,10 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 def as_csv(table: pd.DataFrame) -> str:
   """Returns the text of a table's file."""
+  texts: Any = table.select_dtypes("str")
+  for name, text in texts.items():
+    texts[name] = text.mask(text.str.startswith(_FORMULA), "'" + text)
+  table = table.assign(**texts)
   return table.to_csv(index=False, lineterminator="\n")
 
 
@@ -64,7 +71,9 @@ def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
   if lacking := set(columns) - set(table):
     names = ", ".join(sorted(lacking))
     raise UserError(f"{path} lacks the column {names}: report again")
-  return table
+  texts: Any = table.select_dtypes("str")
+  texts = texts.apply(lambda text: text.str.removeprefix("'"))
+  return table.assign(**texts)
 
 
 def key(value: Any) -> int | float | str:

@@ -151,7 +151,7 @@ def simulate(
     >>> sim.predict(method, state, 0, images).client.shape
     (60, 2)
   """
-  _check(method, image, np.asarray(label), parts)
+  image, label = _checked(method, image, label, parts)
   for name, count in (("batch", batch), ("epochs", epochs)):
     convert(count, Annotated[int, COUNT], name)
   if order not in orders.ORDERS:
@@ -183,30 +183,39 @@ def simulate(
   return Simulation(fleet=fleet, plans=plans, shards=shards)
 
 
-def _check(
+def _checked(
   method: Method,
   image: np.ndarray,
   label: np.ndarray,
   parts: Sequence[np.ndarray],
-) -> None:
-  """Raises UserError unless inputs, labels and rows suit the network."""
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns inputs and labels as the network takes them.
+
+  Raises UserError unless inputs, labels and rows suit the network.
+  """
   net = method.backbone
   classes = net.classes
-  fitting(image, net.shape, str(image.dtype), net.vocabulary)
+  dtype = str(np.asarray(image).dtype)
+  image = fitting(image, net.shape, dtype, net.vocabulary)
+  label = np.asarray(label)
   rows = np.concatenate([np.asarray(part) for part in parts])
   if rows.size and not (0 <= rows.min() and rows.max() < len(image)):
     raise UserError(
       f"parts have rows {rows.min()} to {rows.max()}: image has rows"
       f" 0..{len(image) - 1}"
     )
+  if len(np.unique(rows)) < len(rows):
+    raise UserError("parts have a row twice: a sample has one client")
   if len(label) != len(image):
     raise UserError(f"label has {len(label)} rows and image {len(image)}")
   integers = np.issubdtype(label.dtype, np.integer)
   if not integers or label.min() < 0 or label.max() >= classes:
+    values = np.unique(label)[[0, -1]].tolist()
     raise UserError(
-      f"label is {label.dtype} from {label.min()} to {label.max()}: give whole"
+      f"label is {label.dtype} from {values[0]} to {values[1]}: give whole"
       f" numbers in 0..{classes - 1}, the network's {classes} classes"
     )
+  return image, label
 
 
 def fleet_of(

@@ -121,6 +121,12 @@ def test_names_of_methods_replace_those_of_a_config():
   assert made.headline == "" and c.headline == "few"
 
 
+def test_a_name_may_follow_its_options():
+  values = {"data.partition.alpha": 0.3, "data.partition.name": "dirichlet"}
+  made = config.plan(draft(), (), values).cells[0].config
+  assert str(made.data.partition) == "dirichlet(alpha=0.3)"
+
+
 def test_fields_that_end_alike_keep_their_names():
   vary = {"backbone.width": (4,), "eval.every": (1,), "checkpoint.every": (1,)}
   (cell,) = config.plan(draft(vary=vary), ["backbone.width=6"]).cells

@@ -4,9 +4,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import pytest
-from worlds import world
+from worlds import client_round, network, parts_of, population, world
 
 from splitjax.engine.schedules import draw, draws_of, fold, plan_of
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -43,3 +45,25 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name):
     want = alone(shard.number, shard.size)
     orders = tuple(order[..., :held] for order in got.orders)
     chex.assert_trees_all_equal(got._replace(orders=orders), want)
+
+
+def keys_of(sizes, steps):
+  """Of the first client: bits of the keys of each step and of its views."""
+  net = network((1,))
+  made = population(net, (1,) * len(sizes), parts_of(sizes), epochs=2)
+  method = METHODS["harmony"](backbone=net, optimizer=Optimizer(lr=0.1))
+  in_round = client_round(made, method)
+  found = []
+  for t in steps:
+    batches, key = in_round.batches(0, jnp.int32(t))
+    keys = key, *(batch.key for batch in batches)
+    found.append([jax.random.key_data(x).tobytes() for x in keys])
+  return found
+
+
+def test_each_view_of_each_step_has_a_key_of_its_own():
+  """Whatever the largest client of the cohort is."""
+  alone = keys_of((3,), (0, 1))
+  assert len({key for step in alone for key in step}) == 2 * 3
+  # Beside a client with three steps an epoch the second one begins at 3.
+  assert keys_of((3, 11), (0, 3)) == alone

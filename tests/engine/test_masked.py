@@ -190,6 +190,22 @@ def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
   assert not world(name).round(world(name).state())[1].undone
 
 
+def test_moments_that_overflow_are_undone_too():
+  """The square of a mean update may overflow where the mean does not."""
+
+  @pytree
+  class Large(METHODS["fedavg"]):
+    def send(self, half, *rest):
+      return super().send(half._replace(net=trees.scale(1e24, half.net)), *rest)
+
+  outer = Outer(name="fedadam")
+  made = of_kind(world("fedavg"), Large, outer=outer)
+  before = jax.device_get(made.state().outer)
+  state, metrics = made.round(made.state())
+  assert metrics.undone and not metrics.masked.any()
+  assert same_bits(state.outer, before)
+
+
 @pytest.mark.slow
 def test_a_run_tells_of_a_servers_step_that_was_undone(tmp_path):
   c = tiny.tiny(only="fedavg")

@@ -43,6 +43,8 @@ def test_a_rate_that_changes_needs_no_other_program_and_lowers_the_loss():
     ({"image": IMAGE[:0]}, "image"),
     ({"parts": [np.array([0, 60])]}, "parts"),
     ({"parts": [np.array([-1, 3])]}, "parts"),
+    ({"parts": [np.array([0, 1]), np.array([1, 2])]}, "parts"),
+    ({"label": LABEL.astype(str)}, "label"),
     ({"batch": 0}, "batch"),
     ({"epochs": 0}, "epochs"),
     ({"order": "cyclical"}, "order"),
@@ -53,6 +55,15 @@ def test_wrong_arrays_are_refused(change, field):
   arrays = {"image": IMAGE, "label": LABEL, "parts": PARTS}
   with refused(field):
     simulate(METHOD, **arrays | change)
+
+
+def test_grey_images_may_lack_their_last_axis():
+  assert IMAGE.shape[-1] == 1
+  flat, whole = (
+    simulate(METHOD, x, LABEL, PARTS) for x in (IMAGE[..., 0], IMAGE)
+  )
+  assert flat.plans == whole.plans
+  np.testing.assert_array_equal(flat.shards[0].image, whole.shards[0].image)
 
 
 def test_one_server_takes_clients_of_one_depth():

@@ -26,6 +26,7 @@ from splitjax import METHODS, trees
   ("name", "part"),
   [
     ("splitfed_v2", "server"),
+    ("splitfed_v2", "slots"),
     *slow(
       ("splitfed_v2", "client"),
       ("splitfed_v2", "loss"),
@@ -71,8 +72,10 @@ def test_a_non_finite_server_is_undone():
   assert_close(jax.device_get(state.server.net), before, 0.0)
 
 
-def test_a_dropped_client_costs_no_turn():
-  place = planned(world("splitfed_v2"), dropped=np.ones((6, 1), bool))
+@pytest.mark.parametrize("name", ["splitfed_v2", "merge_sfl"])
+def test_dropped_clients_cost_no_turn_and_leave_the_server(name):
+  made = world(name, outer=(("weight_decay", 0.1),), batch_norm=True)
+  place = planned(made, dropped=np.ones((6, 1), bool))
   state, metrics = place.round(place.state())
   assert metrics.participants == 0 and metrics.wire["up/labels"] == 0
   assert_close(state.server.net, place.state().server.net, 0.0)
@@ -93,6 +96,21 @@ def test_splitnn_pays_for_every_hand_over():
       state, metrics = place.round(state)
       sent = [metrics.wire[f"{way}/prefix"] for way in ("up", "down")]
       assert sent == [up * size, down * size]
+
+
+def test_part_1_comes_from_who_was_last_in_the_round_before():
+  made = ordered("splitnn")
+  orders = [1, 1, 2, 2, 0, 0, 0, 3], [3, 0, 0, 0, 1, 1, 2, 2]
+  first, later = (
+    served(made, order).shards[0].service_order for order in orders
+  )
+  order = first.at[:, 1:].set(later[:, 1:])
+  place = made._replace(shards=(made.shards[0]._replace(service_order=order),))
+  size = trees.num_bytes(networks(place, place.state())[0].params)
+  state, _ = place.round(place.state())
+  _, metrics = place.round(state)
+  # Client 3, who was last, is first: it hands on to 0, which does to 1 and 2.
+  assert metrics.wire["up/prefix"] == metrics.wire["down/prefix"] == 3 * size
 
 
 @pytest.mark.slow

@@ -69,6 +69,14 @@ def test_steps_without_the_server():
   assert cost().seconds == cost().server_joules == cost().busy.sum() == 0
 
 
+def test_a_round_without_steps_serves_whoever_sends():
+  nothing = PLAN._replace(steps=np.zeros(3), trips=np.zeros(3))
+  got = cost(sent=(3e6, 0, 0), plan=nothing)
+  # 4 / 2 + 24 / 8 + 0.1, and 10 GFLOP at the server.
+  assert got.busy == pytest.approx([2 + 3 + 0.1, 0, 0])
+  assert got.seconds == pytest.approx(5.1 + 1)
+
+
 @pytest.mark.parametrize(
   ("name", "options", "within"),
   [

@@ -92,6 +92,21 @@ def test_costs_add_up_over_the_rounds(target, spent):
   assert late == pytest.approx(0.15)
 
 
+def test_a_target_is_of_the_first_set_and_classes_of_the_last():
+  log = [line(n, {"a": 0.1 * n}) for n in (1, 2)]
+  for of_round in log:
+    share = of_round["accuracy"]["a"]["all"]
+    scores = {"a": {"first": share, "last": 1 - share}}
+    for metric in ("accuracy", "weighted", "std", "worst_tenth"):
+      of_round[metric] = scores
+  found = numbers(log, shared=True, target=0.15)
+  assert found["target_rounds", "", "a", "", None, ""] == 2
+  late = found["late_accuracy", "", "a", "last", None, ""]
+  assert late == pytest.approx(0.85)
+  classes = {key[3] for key in found if key[5]}
+  assert classes == {"last"}
+
+
 @pytest.mark.slow
 def test_a_run_on_the_whole_test_split(tmp_path):
   c = tiny.tiny(hydra="hydra")

@@ -1,5 +1,6 @@
 """Scores of runs: threshold rules without test labels, notes on numbers."""
 
+import functools
 import json
 
 import chex
@@ -13,6 +14,7 @@ from selected import selected, timeless, values
 
 import splitjax
 from splitjax import SHIFTS, data, evaluation, experiment
+from splitjax.data import partitions
 from splitjax.evaluation import End
 from splitjax.experiment import Programs
 
@@ -116,6 +118,14 @@ def test_held_out_samples_are_not_trained_on():
       both = np.concatenate([trained, task.test_sets.validation[n]])
       assert len(trained) == 12 and len(both) == 20
       np.testing.assert_array_equal(np.sort(both), whole.test_sets.parts[n])
+  # By draws of their own, not those of test sets (data.SPLIT).
+  split = functools.partial(data.client_split, whole.test_sets.parts, 0)
+  hold, local = (
+    split((0.6, 0.4), stream=stream)[1]
+    for stream in (partitions.HOLD, partitions.SPLIT)
+  )
+  np.testing.assert_array_equal(task.test_sets.validation, hold)
+  assert not np.array_equal(hold, local)
   rows = np.concatenate(task.test_sets.parts)
   pixels = task.data.train_image[rows].astype(float)
   assert task.network.mean == pytest.approx([pixels.mean()])
@@ -223,3 +233,32 @@ def test_answers_that_are_not_finite_and_idle_clients_are_noted():
   assert "own: the outputs of 2 clients (1, 4) are not finite" in lost
   assert f"{counted[spoilt].sum()} of {counted.sum()} test" in lost
   assert "1 client (0) never took part" in idle
+
+
+def test_samples_of_the_clients_own_classes_and_others_by_hand():
+  subject = experiment.make_subject(
+    experiment.build(tiny.resolved(own="fedper")), "own"
+  )
+  programs = Programs(subject)
+  state = programs.begin()
+  (outputs,) = programs.evaluate(state)
+  (row,) = subject.method.rows
+  scores = evaluation.scores.score(subject, row, outputs)
+  end = End(
+    subject=subject, scores=[scores], state=state, personal=(), lines=(),
+    totals={"steps": np.ones(6), "bytes": np.ones(6)},
+  )  # fmt: skip
+  found = {
+    (x.metric, x.set): x.value
+    for x in evaluation.scores.on_end(end).numbers
+    if not x.client and not x.label
+  }
+  right = np.asarray(scores.outputs.test.client) == scores.sets.label
+  inside = scores.sets.known
+  first, last = scores.sets.names
+  assert found["id", first] == found["accuracy", first]
+  assert np.isnan(found["ood", first])  # rho is 0
+  for part, samples in (("id", inside), ("ood", ~inside)):
+    samples = scores.sets.sets[-1] & samples
+    shares = [x[on].mean() for x, on in zip(right, samples, strict=True)]
+    assert found[part, last] == pytest.approx(np.mean(shares))

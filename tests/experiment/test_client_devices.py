@@ -1,6 +1,7 @@
 """Runs whose split depths come from the clients' devices, and their cost."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from selected import values
 
 import splitjax
 from splitjax import ALLOCATIONS, evaluation, experiment
+from splitjax.experiment import trained
 
 
 def config(**fleet):
@@ -45,10 +47,21 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
     assert len(values(found, "target_rounds")) == count
 
 
-def test_depths_of_an_earlier_run_are_kept():
-  task = experiment.build(config())
+def test_depths_of_an_earlier_run_are_kept(tmp_path, monkeypatch):
+  made = config()
+  task = experiment.build(made)
   again = experiment.build(config(memory=(1.0, 2.0)), task.facts["depth"])
   assert depths(again) == depths(task)
+  # Also where a trained run is evaluated after the allocation was edited.
+  allocate = ALLOCATIONS["supersfl"]
+
+  @functools.wraps(allocate)
+  def edited(*args, **options):
+    return allocate(*args, **options)[::-1]
+
+  monkeypatch.setitem(ALLOCATIONS, "supersfl", edited)
+  assert depths(experiment.build(made)) != depths(task)
+  assert depths(trained.rebuilt(tmp_path, made, task.facts)) == depths(task)
 
 
 def test_a_cut_of_the_whole_network_costs_what_split_training_does():
@@ -62,6 +75,15 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   got = evaluation.whole_round(dfl)
   np.testing.assert_allclose(got[:6], evaluation.whole_round(split)[:6])
   assert (got.server > 0).all()
+
+
+def test_steps_alone_have_work_of_their_own():
+  """SuperSFL's step has two gradients of the encoder, one alone has one."""
+  draft = tiny.tiny(own="supersfl")
+  task = experiment.build(tiny.resolved(draft))
+  work = evaluation.whole_round(experiment.make_subject(task, "own"))
+  assert (work.alone > 0).all()
+  np.testing.assert_allclose(work.client, work.alone * 5 / 3)
 
 
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
@@ -81,3 +103,11 @@ def test_parts_with_higher_classes_go_to_deeper_clients():
   # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
   order = experiment.by_depth(parts, labels, depth)
   assert order.tolist() == [1, 0, 3, 2]
+
+
+def test_groups_go_with_the_parts_to_deeper_clients():
+  c = tiny.changed(tiny.tiny(), num_clients=10, data__dealt="by_depth")
+  c.data.partition = "dominant_label(p=100)"
+  task = experiment.build(tiny.resolved(c))
+  held = task.class_counts.argmax(axis=1)
+  assert task.test_sets.groups.tolist() == held.tolist() != sorted(held)

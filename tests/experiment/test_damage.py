@@ -18,6 +18,7 @@ from runs import config, log_of, same_run, stopped
 
 import splitjax
 from splitjax import UserError, cli, experiment
+from splitjax.experiment import storage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +48,12 @@ def test_the_checkpoint_before_is_taken(damage, runs, three, capsys):
   assert "checkpoint of round 3 is damaged" in said
   assert "resumes after round 2" in said
   same_run(runs / "whole", three)
+
+
+def test_the_tenth_round_is_newer_than_the_ninth(tmp_path):
+  for number in (9, 10, 100):
+    (tmp_path / "checkpoints" / str(number)).mkdir(parents=True)
+  assert storage.steps_of(tmp_path) == [9, 10, 100]
 
 
 def test_damaged_checkpoints_are_put_aside(runs, three, capsys):

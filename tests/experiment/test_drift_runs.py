@@ -10,6 +10,7 @@ from selected import values
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, experiment
 from splitjax.data import load
+from splitjax.experiment import client_data
 
 TRAINED = "clean", "contrast 3", "gaussian_noise 3"
 
@@ -64,6 +65,19 @@ def test_a_run_is_known_by_its_images():
   # Domains of the test split do not make other training images.
   assert len(digests) == 3
   assert [len(pool) for pool in pools] == [50, 150, 150, 50 * 8]
+
+
+def test_a_run_is_known_by_its_labels_too():
+  made = config("global", ())
+  task = experiment.build(made)
+  digests = {task.facts["digest"]}
+  for field in ("train_label", "test_label", "train_image", "test_image"):
+    other = np.array(getattr(task.data, field))
+    other[0] = (other[0] + 1) % 10
+    data = task.data._replace(**{field: other})
+    facts = client_data.facts_of(made, data, task.test_sets)
+    digests.add(facts["digest"])
+  assert len(digests) == 5
 
 
 def test_domains_that_no_test_set_shows_are_refused():

@@ -206,3 +206,16 @@ def test_a_line_costs_what_took_part(clients):
     assert whole.clients[name][:4].tolist() == [value, 0, value, 0]
     assert whole.clients[name].shape == (clients,)
   np.testing.assert_allclose(whole.clients["seconds"][[0, 2]], 6 / 7, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("samples", "kept"), [(5, False), (None, True)])
+def test_scores_of_all_samples_are_none_between_those_of_few(samples, kept):
+  """A run of three rounds ended on all samples, whatever the later ones use."""
+  lines = [
+    experiment.log_line("own", number, of_a_round(6)[0], 0.25, None)
+    | {"accuracy": {"own": {"0.8": 0.5}}, "last": True}
+    for number in (3, 6)
+  ]
+  made = config(rounds=6, eval__every=3, eval__samples=samples)
+  first, last = experiment.read_history(lines, made, ()).lines
+  assert ("accuracy" in first) == kept and "accuracy" in last

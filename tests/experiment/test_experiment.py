@@ -57,6 +57,15 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
   pd.testing.assert_frame_equal(stored, results.numbers, check_dtype=False)
 
 
+def test_a_line_for_every_client(ran):
+  config, workdir, _ = ran
+  table = pd.read_csv(workdir / "clients.csv")
+  fleet = experiment.build(config).network.fleet
+  assert table.client.tolist() == list(range(6))
+  assert table.depth.tolist() == list(fleet.depths) != sorted(fleet.depths)
+  assert table.training_samples.tolist() == [20] * 6
+
+
 def test_the_fine_tuned_row_did_not_train_again(ran):
   _, workdir, results = ran
   rows = "fedavg", "fedavg+FT"
@@ -97,6 +106,18 @@ def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
   )
   assert first != whole and last == same
   assert (tmp_path / "run/accuracy_over_cost.png").exists()
+
+
+@pytest.mark.slow
+def test_the_only_row_may_wait_for_the_last_round(tmp_path):
+  c = tiny.changed(tiny.tiny(own="fedbabu"), eval__personal="last")
+  results = splitjax.run(c, tmp_path)
+  curve = selected(results, "accuracy", set="0.8", round=True)
+  assert curve["round"].tolist() == [2]
+  first, last = lines(tmp_path)
+  assert first["accuracy"] == {} and set(last["accuracy"]) == {"own"}
+  (note,) = (x for x in results.runs[0].notes if "only after the last" in x)
+  assert note.startswith("own was evaluated")
 
 
 def test_the_modelled_cost_is_in_metrics_and_report(ran):
@@ -241,6 +262,15 @@ def test_report_again_writes_the_same(ran, undrawn):
   again = splitjax.report_again(workdir)
   pd.testing.assert_frame_equal(again.numbers, results.numbers)
   assert (workdir / "numbers.csv").read_bytes() == before
+
+
+def test_pictures_of_other_test_sets_go(ran):
+  _, workdir, _ = ran
+  place = workdir / "other"
+  splitjax.evaluate_again(workdir, {"eval.rhos": (0.4,)}, name="other")
+  assert (place / "test_sets.png").exists()
+  splitjax.evaluate_again(workdir, name="other", figures="none")
+  assert not (place / "test_sets.png").exists()
 
 
 @pytest.mark.slow

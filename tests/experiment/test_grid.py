@@ -199,6 +199,14 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
+def test_a_run_that_is_given_twice_is_refused(done, monkeypatch):
+  place, _ = done
+  monkeypatch.chdir(place)
+  for again in (str(place), "k=2/../k=1"):
+    with refused(f"{place}/k=1 is given twice", f"{again} is given twice"):
+      experiment.collect("k=1", again)
+
+
 def test_folders_that_differ_say_in_what(done, tmp_path):
   alone, changed = (
     shutil.copytree(done[0] / "k=1", tmp_path / name) for name in "ab"

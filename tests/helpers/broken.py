@@ -40,6 +40,11 @@ def cut(path):
   path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def reword(path):
+  """Changes a text without breaking the JSON around it."""
+  path.write_bytes(path.read_bytes().replace(b"round", b"sound"))
+
+
 DAMAGE = {
   "a byte flipped in the numbers": lambda s: flip(data_file(s)),
   "numbers cut short": lambda s: cut(data_file(s)),
@@ -51,5 +56,6 @@ DAMAGE = {
   "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
   "record gone": lambda s: shutil.rmtree(s / "record"),
   "a byte flipped in the log": lambda s: flip(s / "log/metadata", 0.3),
+  "another word in the log": lambda s: reword(s / "log/metadata"),
   "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
 }

@@ -420,8 +420,9 @@ def of_kind(made: Sandbox, kind: type[Method], **fields: Any) -> Sandbox:
 def spoilt(kind: type[Method], parts: dict[int, str]) -> type[Method]:
   """The method, in which a part of some clients becomes not finite.
 
-  `parts` is client number -> what its steps make so: "client", "server" or
-  "loss". If the field `on` is 0 it is the same program without that.
+  `parts` is client number -> what its steps make so: "client", "server",
+  "slots" (the server's) or "loss". If the field `on` is 0 it is the same
+  program without that.
   """
 
   @pytree
@@ -456,6 +457,10 @@ def spoilt(kind: type[Method], parts: dict[int, str]) -> type[Method]:
         return half._replace(net=half.net._replace(params=params))
 
       losses = {k: x + self.bad(context, "loss") for k, x in losses.items()}
+      if "slots" in parts.values():
+        value = self.bad(context, "slots")
+        slots = jax.tree.map(lambda x: x + value, copy.slots)
+        copy = copy._replace(slots=slots)
       return added(half, "client"), added(copy, "server"), losses
 
     def send(self, half, copy, context, samples, weight, key):

@@ -95,6 +95,16 @@ def test_prefixes_are_priced_where_they_are_used():
   assert paid == [[True, False, False, True, True], [False] + [True] * 4]
 
 
+def test_a_prefix_is_priced_without_normalisation_that_stays():
+  net = toys.network((1, 2, 3), batch_norm=True)
+  common, own = (
+    dfl(backbone=net, local_norm=on).prefix_bytes() for on in (False, True)
+  )
+  # Scales, shifts, means and variances, in float64.
+  norms = 4 * 8 * np.cumsum(toys.WIDTHS[:3])
+  assert (common - own).tolist() == norms.tolist()
+
+
 @pytest.mark.numeric
 def test_similarity_is_a_squared_correlation():
   rng = np.random.default_rng(0)

@@ -166,6 +166,10 @@ FORMULAS = [
 def test_a_loss_is_its_formula(name, options, want):
   loss = make_loss(name, C, options)
   np.testing.assert_allclose(loss(LOGITS, LABEL), want, rtol=0, atol=1e-13)
+  slope = jax.grad(lambda logits: loss(logits, LABEL).sum())(LOGITS)
+  share = options.get("smoothing", 0.0)
+  target = (1 - share) * np.eye(C)[LABEL] + share / C
+  np.testing.assert_allclose(slope, P - target, rtol=0, atol=1e-13)
 
 
 def test_networks_of_equal_losses_are_equal():

@@ -8,6 +8,7 @@ from selected import timeless, values
 
 import splitjax
 from splitjax import SHIFTS, evaluation, experiment
+from splitjax.evaluation import forgetting
 from splitjax.fleet import orders
 from splitjax.methods.hydra import Hydra
 from splitjax.methods.optimizer import Optimizer
@@ -99,6 +100,20 @@ def test_stops_by_hand():
   turns = np.array([[0, 2], [1, orders.NO_TURN]])
   ragged = orders.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
   assert stops(turns, ragged) == [(0, -1), (1, 0), (2, 1)]
+
+
+def test_at_a_stop_the_turns_before_it_were_taken():
+  task = experiment.build(config("hydra", order__name="cyclic"))
+  subject = experiment.make_subject(task, "only")
+  (shard,) = subject.shards
+  order, taken = np.asarray(shard.service_order), []
+
+  def answers(order):
+    taken.append(np.count_nonzero(order[:, 1] >= 0))
+    return np.zeros_like(task.test_sets.label)
+
+  found = forgetting.within_round(subject, order, 1, answers)
+  assert taken == found["turns"].tolist() and len(set(taken)) > 2
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import UNSURE, SplitFedV1, SplitFedV2
 from splitjax.parameters import pytree
 from splitjax.types import Half, Net
+from splitjax.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -181,6 +182,21 @@ def test_part_1_of_splitfed_v3_never_leaves_its_client():
   mean = jax.tree.map(lambda *x: sum(x) / 4, *nets)
   toys.assert_close(mean, want.server.common.params["block1"])
   assert toys.distance(nets[0], nets[1]) > 1e-3
+
+
+def test_paths_of_multi_head_take_clipped_features():
+  image = jnp.asarray(toys.stock()[0][:2], float)
+  channels = Wire(features=Channel(clip=0.1))
+  method, plain = make("multi_head", channels=channels), make("multi_head")
+  state = toys.start(ragged(), method)
+  clients, server = state.clients[0], state.server
+  server = server._replace(memory=jnp.ones(toys.CLASSES, bool))
+  net = method.model(trees.take(clients, 0), server)
+  want = method.predict(net, trees.take(server.net, 1), image).server
+  got = method.paths(clients, server, image)[1]
+  np.testing.assert_allclose(got, want, rtol=1e-12)
+  other = plain.paths(clients, server, image)[1]
+  assert toys.distance(got, other) > 1e-3
 
 
 @pytree

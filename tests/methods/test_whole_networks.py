@@ -143,6 +143,10 @@ def test_epochs_of_the_head_are_of_the_clients_own_steps():
   _, (metrics,) = toys.train(world(), make("fedrep", head_epochs=3), 1)
   assert metrics.steps.tolist() == [4 * steps for steps in (3, 2, 2, 1)]
   assert np.isfinite(metrics.losses["client"])
+  # The config's number of local steps is of the body alone.
+  limited = toys.population(NET, (4,), toys.parts_of((10,)), steps=2)
+  _, (metrics,) = toys.train(limited, make("fedrep", head_epochs=3), 1)
+  assert metrics.steps.tolist() == [3 * 3 + 2]
 
 
 @pytest.mark.slow

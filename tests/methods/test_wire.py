@@ -371,6 +371,15 @@ def test_noise_comes_before_the_form():
     np.testing.assert_array_equal(send(X, Channel(form=form, **noise)), want)
 
 
+def test_the_form_draws_apart_from_the_noise():
+  """Else the largest noise would be rounded up."""
+  nothing, noise = np.zeros((4, 1000)), {"clip": 0.5, "noise": 3.0}
+  plain = send(nothing, Channel(**noise))
+  error = send(nothing, Channel(form="int8", **noise)) - plain
+  alike = np.corrcoef(np.ravel(error), np.ravel(plain))[0, 1]
+  assert abs(alike) < 5 / np.sqrt(plain.size)
+
+
 @pytest.mark.parametrize("form", ["float32", "random"])
 def test_rows_draw_the_same_in_a_longer_batch(form):
   # Batches are as long as those of the largest client.

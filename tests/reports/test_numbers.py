@@ -20,6 +20,8 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
   table = numbers.frame(lines, seed=7)
   numbers.write(table, tmp_path)
   pd.testing.assert_frame_equal(numbers.read(tmp_path), table)
+  text = (tmp_path / numbers.NUMBERS).read_text()
+  assert "\n7,'=1+1,accuracy" in text and "\n7,NA,accuracy" in text
 
 
 def test_means_and_cells_are_read_as_they_were_written(tmp_path):
