@@ -40,8 +40,8 @@ from splitjax.fields import Text, unknown
 from splitjax.files import expanded, printable, reason
 from splitjax.types import UserError
 
-INTERRUPTED = 130
-BROKEN_PIPE = 141
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
 """Exit statuses after Ctrl-C, and if nobody reads the output any more."""
 
 
@@ -161,7 +161,7 @@ MODES = {
   "describe": describe,
 }
 """Mode -> the function that runs it and returns the text to print."""
-CONFIGURED = ("train", "describe")
+_CONFIGURED = ("train", "describe")
 """Modes that need a config; the others read that of the workdir."""
 
 
@@ -242,12 +242,12 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   words = list(argv)
   if len(words) > 1 and words[1] in MODES:
     words[1] = f"--mode={words[1]}"
-  arguments, overridden = split_fields(words)
+  arguments, overridden = _split_fields(words)
   values = copy.deepcopy(FLAGS)
-  folders = read_flags(values, arguments)
+  folders = _read_flags(values, arguments)
   if values.data_dir is not None:
     overridden["data.dir"] = Text(values.data_dir)
-  check_flags(values, folders, overridden)
+  _check_flags(values, folders, overridden)
   look(overridden, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
@@ -256,7 +256,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   if values.config:
     path, _ = loading.find(values.config)
     file = str(path) if loading.is_own(path) and path.suffix == ".py" else None
-    if values.mode in CONFIGURED:
+    if values.mode in _CONFIGURED:
       runs = plan(loading.load(values.config), values.sweep, overridden)
     elif file is not None:
       loading.execute(path)
@@ -276,7 +276,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   return command, values
 
 
-def split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
+def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   """Takes --config.FIELD=VALUE out of the arguments -> the others, the fields.
 
   --config.FIELD VALUE does the same; --config.FIELD alone is True, and
@@ -302,7 +302,7 @@ def split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   return arguments + words, overridden
 
 
-def read_flags(
+def _read_flags(
   values: flags.FlagValues, arguments: Sequence[str]
 ) -> Sequence[str]:
   """Lets absl read the flags; returns the positional arguments."""
@@ -320,7 +320,7 @@ def read_flags(
     raise UserError(text.strip().removeprefix("flag ")) from None
 
 
-def check_flags(
+def _check_flags(
   values: flags.FlagValues, runs: Sequence[str], overridden: Mapping[str, Text]
 ) -> None:
   """Raises UserError if flags are missing, or contradict each other."""
@@ -337,8 +337,8 @@ def check_flags(
     ("--seeds", values.seeds is not None, ("train",)),
     ("--format=json", values.format == "json", ("describe",)),
     ("--evaluation", values.evaluation is not None, ("evaluate",)),
-    ("--sweep", bool(swept), CONFIGURED),
-    *((f"--config.{f}", True, (*CONFIGURED, "evaluate")) for f in overridden),
+    ("--sweep", bool(swept), _CONFIGURED),
+    *((f"--config.{f}", True, (*_CONFIGURED, "evaluate")) for f in overridden),
   ):
     if present and mode not in modes:
       raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
@@ -347,7 +347,7 @@ def check_flags(
     if "seed" in (*overridden, *swept):
       text = "the command line sets the seed another time; leave one out"
       raise UserError(f"--seeds={values.seeds}: {text}")
-  if mode in CONFIGURED and not values.config:
+  if mode in _CONFIGURED and not values.config:
     text = "needs --config=FILE, or a name such as harmony:figure2,small"
     raise UserError(f"--config: --mode={mode} {text}")
   if mode != "describe" and not values.workdir and not runs:
@@ -387,8 +387,8 @@ def run() -> NoReturn:
     sys.stdout.flush()
   except BrokenPipeError:  # such as of `| head`; Python's exit flushes again
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    status = BROKEN_PIPE
-  if status == INTERRUPTED:
+    status = _BROKEN_PIPE
+  if status == _INTERRUPTED:
     # A normal exit would wait for the running round.
     sys.stderr.flush()
     os._exit(status)
@@ -453,13 +453,13 @@ def launch(command: Command) -> int:
     line = shlex.join(["python", *sys.argv])
     remedy = f"the same command continues from there: {line}"
     say(f"stopped by {stopped.requester} ({stopped}); {remedy}")
-    return INTERRUPTED if stopped.requester == CTRL_C else 0
+    return _INTERRUPTED if stopped.requester == CTRL_C else 0
   except KeyboardInterrupt:
     message = "interrupted"
     if command.mode == "train":
       message += ": the same command continues from the newest checkpoint"
     print(message, file=sys.stderr)
-    return INTERRUPTED
+    return _INTERRUPTED
   except BrokenPipeError:
     raise
   except Exception as error:

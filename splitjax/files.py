@@ -36,7 +36,7 @@ def reason(error: BaseException) -> str:
 
 # Files.
 
-REMEDIES = {
+_REMEDIES = {
   errno.ENOSPC: "make room on the disk",
   errno.EDQUOT: "make room in your quota",
   errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -67,7 +67,7 @@ def unusable(action: str, path: Path, error: BaseException) -> UserError:
   """Makes the error for a path that cannot be read, written or listed."""
   code = system_code(error)
   cause = os.strerror(code) if code else reason(error)
-  remedy = f"{REMEDIES[code]}, then " if code in REMEDIES else ""
+  remedy = f"{_REMEDIES[code]}, then " if code in _REMEDIES else ""
   return UserError(
     f"{path} cannot be {action} ({cause}): {remedy}start the same command again"
   )
@@ -76,7 +76,7 @@ def unusable(action: str, path: Path, error: BaseException) -> UserError:
 def system_code(error: BaseException) -> int | None:
   """Returns the system's number of an error; None if it is none of its own."""
   # tensorstore's errors have the reason in their text alone.
-  texts = (code for code in REMEDIES if os.strerror(code) in str(error))
+  texts = (code for code in _REMEDIES if os.strerror(code) in str(error))
   return getattr(error, "errno", None) or next(texts, None)
 
 

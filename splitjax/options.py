@@ -19,11 +19,11 @@ from splitjax.types import UserError
 Registry = Mapping[str, Callable]
 """Name -> factory."""
 
-BOUND = """backbone channels local_norm optimizer outer style
+_BOUND = """backbone channels local_norm optimizer outer style
 vocabulary""".split()
 """Arguments of factories that other fields or the data set."""
 
-LONGEST_KEY = 100
+_LONGEST_KEY = 100
 """Maximum length of a key: the key of a method names a folder."""
 
 
@@ -48,7 +48,7 @@ def declared(factory: Callable) -> dict[str, Option]:
     UserError: the factory cannot be called, or an option has no default, or a
       type that no config can hold.
   """
-  bound = set(BOUND)
+  bound = set(_BOUND)
   function = factory
   if isinstance(factory, functools.partial):
     bound |= factory.keywords.keys()
@@ -316,7 +316,7 @@ def keyed(
   folders: dict[str, str] = {}
   for key, source in pairs:
     identifier = isinstance(key, str) and key.isidentifier() and key.isascii()
-    if not identifier or len(key) > LONGEST_KEY:
+    if not identifier or len(key) > _LONGEST_KEY:
       form = "must be an ASCII identifier, such as a_1: it names a folder"
       raise UserError(f"{path}: key {written(key)} {form}")
     # On macOS and Windows they would be the same folder.

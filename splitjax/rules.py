@@ -13,7 +13,7 @@ from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.engine.loops import TOPOLOGIES
 from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
 
-RULES: dict[str, Mapping[str, Any]] = {
+_RULES: dict[str, Mapping[str, Any]] = {
   "augmentation": AUGMENTATIONS,
   "topology": TOPOLOGIES,
   "optimizer": OPTIMIZERS,
@@ -32,7 +32,7 @@ def forget_replaced() -> int:
     How many rules were replaced so far, for keys of compiled programs.
   """
   count = len(_replaced)
-  for kind, registry in RULES.items():
+  for kind, registry in _RULES.items():
     for name, rule in registry.items():
       if _used.setdefault((kind, name), rule) is not rule:
         _used[kind, name] = rule

@@ -7,7 +7,7 @@ import jax
 
 from splitjax.types import UserError
 
-GPUS = ("gpu", "cuda", "rocm")
+_GPUS = ("gpu", "cuda", "rocm")
 """jax's names of the platforms that `Target` calls "gpu"."""
 
 
@@ -57,7 +57,7 @@ def current() -> Target:
 def of(devices: list[jax.Device]) -> Target:
   """Makes the target of devices of one kind."""
   device = devices[0]
-  platform = "gpu" if device.platform in GPUS else device.platform
+  platform = "gpu" if device.platform in _GPUS else device.platform
   return Target(platform, device.device_kind, tuple(devices))
 
 

@@ -73,7 +73,7 @@ message of your own: MESSAGES["up/variance"] = "variance of the features"."""
 Ledger = dict[str, Array]
 """Message name -> [] bytes, exact to seven digits."""
 
-Heard = dict[str, list[Any]]
+_Heard = dict[str, list[Any]]
 """Message name -> all messages of this name, in the order of sending."""
 
 _LEDGER: ContextVar[tuple[Ledger, object] | None] = ContextVar(
@@ -81,7 +81,7 @@ _LEDGER: ContextVar[tuple[Ledger, object] | None] = ContextVar(
 )
 """The open ledger, and the trace in which it was opened."""
 
-_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
+_HEARD: ContextVar[_Heard | None] = ContextVar("heard", default=None)
 
 
 @contextlib.contextmanager
@@ -99,13 +99,13 @@ def ledger() -> Iterator[Ledger]:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Heard]:
+def listening() -> Iterator[_Heard]:
   """Records the messages of functions that are traced within this context.
 
   One of `send_chosen` is a dict, number -> tensor. Parameters, raw labels and
   statistics are not recorded, only counted.
   """
-  heard: Heard = {}
+  heard: _Heard = {}
   token = _HEARD.set(heard)
   try:
     yield heard
@@ -258,11 +258,11 @@ def carry(
   channel = getattr(wire, KINDS[name]) if name in KINDS else Channel()
   noisy = channel.clip is not None and channel.noise is not None
   private = clipped(channel, rows, _key(batch, name, NOISE) if noisy else None)
-  price = batch.real.sum() * row_bytes(channel, rows.size // len(rows))
-  return in_form(channel, name, private, batch), jnp.asarray(price, float)
+  price = batch.real.sum() * _row_bytes(channel, rows.size // len(rows))
+  return _in_form(channel, name, private, batch), jnp.asarray(price, float)
 
 
-def in_form(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
+def _in_form(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
   """Rounds rows [B, ...] to the channel's form, or leaves numbers out."""
   form = channel.form or "float32"
   if form in DTYPES:
@@ -272,7 +272,7 @@ def in_form(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
   if form == "topk":
     flat = _at_largest(jnp.abs(flat), flat, count)
   elif form == "random":
-    flat = random_places(flat, count, _key(batch, name, FORM))
+    flat = _random_places(flat, count, _key(batch, name, FORM))
   else:
     flat = int8(flat, _key(batch, name, FORM))
   return flat.reshape(rows.shape).astype(rows.dtype)
@@ -348,7 +348,7 @@ def int8(rows: Array, key: Array) -> Array:
   return jnp.clip(jnp.floor(rows / step + u), -127, 127) * step
 
 
-def random_places(rows: Array, count: int, key: Array) -> Array:
+def _random_places(rows: Array, count: int, key: Array) -> Array:
   """Keeps numbers at `count` random places of each row [B, n], times n / count.
 
   The other numbers become 0, and the result is unbiased. Both sides draw the
@@ -372,7 +372,7 @@ def sent_count(share: float, n: int) -> int:
   return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 > 3 in floats
 
 
-def row_bytes(channel: Channel, n: int) -> float:
+def _row_bytes(channel: Channel, n: int) -> float:
   """Counts the bytes of one row of n numbers.
 
   topk and random send only a share of them, as float32. topk sends an index

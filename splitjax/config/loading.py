@@ -16,20 +16,20 @@ from splitjax.types import UserError
 
 _HOMES = [parent / "configs" for parent in Path(__file__).resolve().parents[1:]]
 # Inside the package when installed, beside it in a checkout.
-CONFIGS = next(x for x in _HOMES if (x / "quickstart.py").exists())
+_CONFIGS = next(x for x in _HOMES if (x / "quickstart.py").exists())
 """Folder of the configs that come with splitjax."""
 
 
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
   makes = re.compile(r"^(def )?get_config\b", re.MULTILINE)
-  files = sorted(CONFIGS.glob("[a-z]*.py"))
+  files = sorted(_CONFIGS.glob("[a-z]*.py"))
   return [p.stem for p in files if makes.search(p.read_text("utf-8"))]
 
 
 def is_own(path: str | Path) -> bool:
   """Checks if a config file is a user's."""
-  return Path(path).resolve().parent != CONFIGS
+  return Path(path).resolve().parent != _CONFIGS
 
 
 def find(text: str) -> tuple[Path, str]:
@@ -41,7 +41,7 @@ def find(text: str) -> tuple[Path, str]:
   if path.suffix in (".py", ".json") and path.is_file():
     return path, words
   if name in names():
-    return CONFIGS / f"{name}.py", words
+    return _CONFIGS / f"{name}.py", words
   kind = "Python file, config.json or config of splitjax"
   raise UserError(unknown("--config", name, names(), kind))
 
@@ -55,7 +55,7 @@ def load(text: str) -> Config:
   """
   path, words = find(text)
   if path.suffix == ".json":
-    return of_run(path)
+    return _of_run(path)
   module = execute(path)
   if not hasattr(module, "get_config"):
     remedy = "write one that returns a config, such as splitjax.default()"
@@ -104,13 +104,13 @@ def _share(*, over: bool) -> None:
   folders = (package and package.submodule_search_locations) or ()
   homes = [Path(folder).resolve() for folder in folders]
   users = any((home / "settings.py").exists() for home in homes)
-  if CONFIGS not in homes and (over or not users):
+  if _CONFIGS not in homes and (over or not users):
     shared = types.ModuleType("configs")
-    shared.__path__ = [str(CONFIGS)]
+    shared.__path__ = [str(_CONFIGS)]
     sys.modules["configs"] = shared
 
 
-def of_run(path: Path) -> Config:
+def _of_run(path: Path) -> Config:
   """Reads the config of a run, which its workdir keeps.
 
   A workdir of several seeds has a folder for each: they are swept.

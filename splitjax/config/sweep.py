@@ -18,7 +18,7 @@ from splitjax.fields import NOT_NEGATIVE, Text, convert, native, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
-MOST_RUNS = 1_000
+_MOST_RUNS = 1_000
 """Largest number of combinations of a sweep, its seeds included."""
 
 
@@ -131,8 +131,8 @@ def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
     if not isinstance(values, list | tuple) or not values:
       text = "must be values, as (1, 2)"
       raise UserError(f"sweep.{path}={written(values)} {text}")
-  if (runs := math.prod(map(len, axes.values()))) > MOST_RUNS:
-    text = f"{runs} runs, more than {MOST_RUNS}: sweep fewer in one workdir"
+  if (runs := math.prod(map(len, axes.values()))) > _MOST_RUNS:
+    text = f"{runs} runs, more than {_MOST_RUNS}: sweep fewer in one workdir"
     raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
   for path, values in axes.items():
     _check_repeated(values, f"sweep.{path}")

@@ -85,7 +85,7 @@ class FieldGroup(Checked):
 
   def lacks(self, name: str) -> str:
     """Writes the error for a field that there is not."""
-    return unknown_field(self.path(name))
+    return _unknown_field(self.path(name))
 
   def set(self, name: str, value: Any) -> None:
     """Sets a field to what it holds of a value; the same name keeps options."""
@@ -190,7 +190,7 @@ def assign(config: FieldGroup, values: Mapping[str, Any]) -> None:
     elif slot is not None and slot.keyed and isinstance(holder, dict):
       holder |= keyed(slot.registry, {word: values[path]}, prefix, holder)
     else:
-      raise NoSuchField(unknown_field(path))
+      raise NoSuchField(_unknown_field(path))
 
 
 def value_of(config: FieldGroup, path: str, field: str = "") -> Any:
@@ -212,7 +212,7 @@ def value_of(config: FieldGroup, path: str, field: str = "") -> Any:
     elif isinstance(holder, Spec) or word in slots(type(holder)):
       holder = getattr(holder, word)
     else:
-      raise NoSuchField(unknown_field(field or path))
+      raise NoSuchField(_unknown_field(field or path))
   return holder
 
 
@@ -242,7 +242,7 @@ def check(config: FieldGroup) -> None:
 
 # Fields that there are not.
 
-OURS = {
+_OURS = {
   "methods": "algorithm method",
   "data.partition=dirichlet(alpha=...)": "alpha",
   "data.name": "dataset",
@@ -265,7 +265,7 @@ def near(path: str) -> list[str]:
   """Lists the fields that somebody may mean who writes this path."""
   word = path.rpartition(".")[2]
   # Other libraries' words first: by letters learning_rate is near to nothing.
-  elsewhere = [ours for ours, words in OURS.items() if word in words.split()]
+  elsewhere = [ours for ours, words in _OURS.items() if word in words.split()]
   fields = dict.fromkeys([*paths(), *slots(FieldGroup.root)])
   # optimiser.lr is near to one path; lr alone ends several.
   namesakes = [x for x in fields if x.rpartition(".")[2] == word]
@@ -273,7 +273,7 @@ def near(path: str) -> list[str]:
   return elsewhere or (close if "." in path and close else namesakes or close)
 
 
-def unknown_field(path: str) -> str:
+def _unknown_field(path: str) -> str:
   """Writes the error for a path that the config lacks."""
   path = written(path)[1:-1]  # a path may hold anything
   if similar := near(path):

@@ -13,14 +13,14 @@ from jax import Array
 
 from splitjax.data.dataset import Dataset, require
 
-Augmentation = Callable[[Array, Array], Array]
+_Augmentation = Callable[[Array, Array], Array]
 """(images [B, H, W, c] uint8, key []) -> images of the same shape, uint8."""
 
-PAD = 4
+_PAD = 4
 """Black pixels added on every side before a random crop."""
 
 
-def of_image(change: Callable[[Array, Array], Array]) -> Augmentation:
+def of_image(change: Callable[[Array, Array], Array]) -> _Augmentation:
   """Makes an augmentation of a change of one image, [H, W, c] uint8."""
 
   @functools.wraps(change)
@@ -33,11 +33,11 @@ def of_image(change: Callable[[Array, Array], Array]) -> Augmentation:
 def crop(image: Array, key: Array, *, mirror: bool = False) -> Array:
   """Pads images by PAD black pixels on every side and crops them at random."""
   offset_key, side_key = jax.random.split(key)
-  corner = jax.random.randint(offset_key, (len(image), 2), 0, 2 * PAD + 1)
+  corner = jax.random.randint(offset_key, (len(image), 2), 0, 2 * _PAD + 1)
   flip = jax.random.bernoulli(side_key, 0.5, (len(image),))
 
   def cut(image: Array, corner: Array, flip: Array) -> Array:
-    framed = jnp.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
+    framed = jnp.pad(image, ((_PAD, _PAD), (_PAD, _PAD), (0, 0)))
     # Slice whole rows: a gather by index takes five times as long on a CPU.
     crop = jax.lax.dynamic_slice(framed, (*corner, 0), image.shape)
     return jnp.where(flip, crop[:, ::-1], crop) if mirror else crop
@@ -50,7 +50,7 @@ def crop_flip(image: Array, key: Array) -> Array:
   return crop(image, key, mirror=True)
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"crop": crop, "crop_flip": crop_flip}
+AUGMENTATIONS: dict[str, _Augmentation] = {"crop": crop, "crop_flip": crop_flip}
 """Name -> augmentation."""
 
 

@@ -20,14 +20,14 @@ from jax import Array
 from splitjax.data.dataset import Dataset, require
 from splitjax.fields import unknown
 
-Corruption = Callable[[Array, Array, Array], Array]
+_Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
 [H, W, c]. The caller rounds the result and clips it to 0..255."""
 
 Matrix = Callable[[int, float], np.ndarray]
 
 CLEAN = "clean"  # the domain of images as they are
-BLOCK = 256  # images that the device changes at a time
+_BLOCK = 256  # images that the device changes at a time
 
 # They separate the dealing of domains and draws from others of the same seed.
 _DEAL = 0xD0A1
@@ -127,7 +127,7 @@ def _box(source: int, target: int) -> np.ndarray:
   return inside / inside.sum(axis=1, keepdims=True)
 
 
-CORRUPTIONS: dict[str, Corruption] = {
+CORRUPTIONS: dict[str, _Corruption] = {
   "rotation": rotation,
   "contrast": contrast,
   "gaussian_blur": gaussian_blur,
@@ -202,11 +202,11 @@ def _changed(
   key = jax.random.key(seed)
   for number in (_DRAW, split, 0):
     key = jax.random.fold_in(key, number)
-  for start in range(0, len(rows), BLOCK):
+  for start in range(0, len(rows), _BLOCK):
     # One shape for all blocks, so that a corruption is compiled once.
-    block = slice(start, start + BLOCK)
-    filled = np.resize(changed[block], (BLOCK, *changed.shape[1:]))
-    numbers = np.resize(rows[block], BLOCK).astype(np.int32)
+    block = slice(start, start + _BLOCK)
+    filled = np.resize(changed[block], (_BLOCK, *changed.shape[1:]))
+    numbers = np.resize(rows[block], _BLOCK).astype(np.int32)
     result = _change(CORRUPTIONS[name], filled, int(severity), key, numbers)
     changed[block] = np.asarray(result)[: len(rows) - start]
   return changed
@@ -214,7 +214,11 @@ def _changed(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _change(
-  corruption: Corruption, image: Array, severity: Array, key: Array, rows: Array
+  corruption: _Corruption,
+  image: Array,
+  severity: Array,
+  key: Array,
+  rows: Array,
 ) -> Array:
   """Corrupts images [B, H, W, c] uint8; folds row numbers [B] into the key."""
 

@@ -16,8 +16,8 @@ from splitjax.files import printable
 from splitjax.types import UserError
 
 SPLITS = ("train", "test")
-FIELDS = ("image", "label", "client", "domain")
-NAMES = {
+_FIELDS = ("image", "label", "client", "domain")
+_NAMES = {
   "label": "class_names",
   "client": "client_names",
   "domain": "domain_names",
@@ -28,18 +28,18 @@ OBJECTS = (
   " one-hot and labels as numbers or text, np.array(names, str); fill what is"
   " None"
 )
-REMEDIES = {
+_REMEDIES = {
   "O": OBJECTS,
   "U": "give words as token ids with their number, vocabulary, and categories"
   " one-hot",
 }
 """What to do about inputs of a kind that no network takes."""
-REMEDY = (
+_REMEDY = (
   "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F], or"
   " token ids, integers [Z, T], with their number, vocabulary"
 )
 
-MOST_CLASSES = 100_000
+_MOST_CLASSES = 100_000
 LARGEST = 1e18  # networks compute in float32, which holds its square
 SMALLEST = 1e-30  # the least deviation that float32 can be divided by safely
 # The fewest float32 steps that a deviation may span: near 1.7e9, where times in
@@ -56,7 +56,7 @@ def require(condition: object, text: str) -> None:
 
 def keys(split: str) -> list[str]:
   """Returns the names of a split's arrays."""
-  return [f"{split}_{field}" for field in FIELDS]
+  return [f"{split}_{field}" for field in _FIELDS]
 
 
 class Dataset(NamedTuple):
@@ -158,14 +158,14 @@ def checked(data: Dataset) -> Dataset:
     f" train_image {train.dtype} {list(train.shape[1:])}: make them alike",
   )
   data = data._replace(train_image=train, test_image=test)
-  for field in NAMES:
+  for field in _NAMES:
     data = _numbered(data, field)
-    _check_names(getattr(data, NAMES[field]), field)
+    _check_names(getattr(data, _NAMES[field]), field)
   classes = data.classes
   require(
-    2 <= classes <= MOST_CLASSES and len(data.class_names) in (0, classes),
+    2 <= classes <= _MOST_CLASSES and len(data.class_names) in (0, classes),
     f"classes is {classes} with {len(data.class_names)} names: give their"
-    f" number, 2 to {MOST_CLASSES}, or a list of all names; there is no"
+    f" number, 2 to {_MOST_CLASSES}, or a list of all names; there is no"
     " regression",
   )
   return data
@@ -192,7 +192,7 @@ def _numbered(data: Dataset, field: str) -> Dataset:
   if not columns:
     return data
   number = np.concatenate([*columns.values()])
-  names = getattr(data, NAMES[field])
+  names = getattr(data, _NAMES[field])
   if texts == {True} or (field != "label" and not names):
     unique, position = np.unique(number, return_inverse=True)
     printed = [printable(name) for name in unique.tolist()]
@@ -216,7 +216,7 @@ def _numbered(data: Dataset, field: str) -> Dataset:
   )
   pieces = np.split(number.astype(np.int32), [len(data.train_image)])
   fields: dict[str, Any] = dict(zip(columns, pieces, strict=False))
-  return data._replace(**fields, **{NAMES[field]: names})
+  return data._replace(**fields, **{_NAMES[field]: names})
 
 
 def _check_names(names: Sequence[str], field: str) -> None:
@@ -245,7 +245,7 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
   fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
   require(
     fits and image.ndim > 1 and 0 not in shape[1:],
-    f"{text}: {REMEDIES.get(kind.replace('S', 'U'), REMEDY)}",
+    f"{text}: {_REMEDIES.get(kind.replace('S', 'U'), _REMEDY)}",
   )
   require(
     len(shape) != 4 or shape[1] not in (1, 3) or min(shape[2:]) < 5,
@@ -306,13 +306,13 @@ def fitting(
   return array.astype(dtype, copy=False)
 
 
-Scale = tuple[tuple[float, ...], tuple[float, ...]]
+_Scale = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation, see `scale`; () for token ids."""
 
 
 def scale(
   image: np.ndarray, rows: np.ndarray | None = None, vocabulary: int = 0
-) -> Scale:
+) -> _Scale:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
   The std of a constant channel is set to 1; token ids (`vocabulary` above 0)

@@ -7,7 +7,7 @@ checks them and writes the arrays into DATA_DIR/cifar10. A file with another
 checksum needs --allow-modified, and reports then say so.
 
 A reader takes the paths of verified files, in the order of `Official.files`,
-and returns `Read` in official order.
+and returns `_Read` in official order.
 """
 
 import functools
@@ -30,12 +30,12 @@ from splitjax.data.dataset import SPLITS, Dataset, require
 from splitjax.data.store import Folder
 from splitjax.types import UserError
 
-Read = tuple[Sequence[np.ndarray], Sequence[np.ndarray], Sequence[str]]
+_Read = tuple[Sequence[np.ndarray], Sequence[np.ndarray], Sequence[str]]
 """Inputs and labels, each of the training and the test split, and the names of
 classes, if the files have them."""
 
 
-def idx(*paths: Path) -> Read:
+def idx(*paths: Path) -> _Read:
   """Reads MNIST's format: a header of 16 or 8 bytes, then bytes."""
   unpacked = [gzip.decompress(path.read_bytes()) for path in paths]
   raw = [np.frombuffer(x, np.uint8) for x in unpacked]
@@ -43,7 +43,7 @@ def idx(*paths: Path) -> Read:
   return images, [x[8:] for x in raw[1::2]], ()
 
 
-def cifar(path: Path, *, names: str, column: int = 0) -> Read:
+def cifar(path: Path, *, names: str, column: int = 0) -> _Read:
   """Reads a binary archive: records of one or two labels and 3,072 pixels.
 
   `names` is the file of the classes' names, `column` is that of their numbers.
@@ -60,7 +60,7 @@ def cifar(path: Path, *, names: str, column: int = 0) -> Read:
   return images, [x[:, column] for x in splits], raw[names].decode().split()
 
 
-def svhn(*paths: Path) -> Read:
+def svhn(*paths: Path) -> _Read:
   """Reads MATLAB files; the digit 0 is written as 10."""
   from scipy.io import loadmat
 
@@ -69,7 +69,7 @@ def svhn(*paths: Path) -> Read:
   return images, [x["y"].ravel() % 10 for x in splits], ()
 
 
-def tiny_imagenet(path: Path) -> Read:
+def tiny_imagenet(path: Path) -> _Read:
   """Reads Tiny-ImageNet; the official validation split is the test split.
 
   Labels are the lines of wnids.txt. Training images are ordered by class and
@@ -89,7 +89,7 @@ def tiny_imagenet(path: Path) -> Read:
   return _pictures(raw, (train, test), 64, wnids)
 
 
-def cinic10(path: Path) -> Read:
+def cinic10(path: Path) -> _Read:
   """Reads the splits train and test of CINIC-10, ordered by class and name."""
   raw = _members(path, r"(train|test)/\w+/[^./]+\.png$")
   label = {name: name.split("/")[-2] for name in sorted(raw)}
@@ -120,7 +120,7 @@ def _pictures(
   splits: Sequence[Sequence[tuple[int, str]]],
   side: int,
   classes: Sequence[str],
-) -> Read:
+) -> _Read:
   """Decodes JPEG or PNG files, each given as a label and a name in `raw`."""
   from PIL import Image
 
@@ -139,7 +139,7 @@ class Official(NamedTuple):
 
   files: dict[str, str]  #: name of each file -> "md5:..."
   address: str  #: that of the folder of the files
-  read: Callable[..., Read]
+  read: Callable[..., _Read]
   names: tuple[str, ...] = ()  #: of the classes, where the files lack them
   downloads: str = ""  #: folder in DATA_DIR/downloads, unless it is NAME
 

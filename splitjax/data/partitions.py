@@ -19,8 +19,8 @@ Parts = Sequence[np.ndarray]
 """N arrays [S_n] int64, rows of each client."""
 
 # At an alpha of 1e6 the split is even: shares differ by 0.1 %.
-Alpha = Annotated[float, Bounds(above=0, at_most=1e6)]
-Percent = Annotated[float, Bounds(at_least=0, at_most=100)]
+_Alpha = Annotated[float, Bounds(above=0, at_most=1e6)]
+_Percent = Annotated[float, Bounds(at_least=0, at_most=100)]
 
 _DRAWS = 2000  # the most draws of proportions
 _NOISE = 1e-9  # fractions of a sample below this are floating-point noise
@@ -93,7 +93,7 @@ def dirichlet(
   num_clients: int,
   seed: int,
   *,
-  alpha: Alpha = 0.5,
+  alpha: _Alpha = 0.5,
   min_samples: Count = 1,
   capped: bool = False,
 ) -> list[np.ndarray]:
@@ -199,7 +199,7 @@ def pathological(
 
 
 def dominant_label(
-  labels: np.ndarray, num_clients: int, seed: int, *, p: Percent = 80.0
+  labels: np.ndarray, num_clients: int, seed: int, *, p: _Percent = 80.0
 ) -> list[np.ndarray]:
   """Gives p % of each label to the phi clients for which it is dominant.
 
@@ -223,7 +223,7 @@ def custom_shard(
   num_clients: int,
   seed: int,
   *,
-  p: Percent = 80.0,
+  p: _Percent = 80.0,
   n_dominant: Annotated[int, Bounds(at_least=2)] = 2,
 ) -> list[np.ndarray]:
   """Gives p % of each label to the n groups for which it is dominant.
@@ -241,7 +241,7 @@ def custom_shard(
   return _by_dominance(labels, num_clients, seed, p, n_dominant)
 
 
-def dominant_groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
+def _dominant_groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
   """Returns the lowest dominant label of each client's group: [N] int64."""
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
@@ -350,7 +350,7 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "natural": natural,
 }
 
-GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant_groups)
+GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), _dominant_groups)
 """Name of a partition with groups -> `(labels, num_clients) -> [N] int`, each
 client's group."""
 

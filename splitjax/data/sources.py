@@ -21,8 +21,8 @@ from splitjax.data.store import Folder
 from splitjax.fields import unknown
 from splitjax.types import UserError, naming
 
-NPZ = "npz:"
-TFDS = "tfds:"
+_NPZ = "npz:"
+_TFDS = "tfds:"
 
 _SPLIT_SEED = 0  # of the digits' split and of subsets, the same in all runs
 
@@ -83,7 +83,7 @@ def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
 
   try:
     train, test = tfds.data_source(
-      name.removeprefix(TFDS),
+      name.removeprefix(_TFDS),
       split=[*SPLITS],
       data_dir=data_dir and store.root(data_dir),
       download=False,
@@ -118,12 +118,12 @@ SOURCES: dict[str, Callable[[Folder], Dataset]] = {
 
 def reader(name: str) -> Callable[[Folder], Dataset]:
   """Returns what reads a data set; UserError if none has this name."""
-  if name.startswith(NPZ) and name != NPZ:
-    path = Path(name.removeprefix(NPZ)).expanduser()
+  if name.startswith(_NPZ) and name != _NPZ:
+    path = Path(name.removeprefix(_NPZ)).expanduser()
     return lambda data_dir: store.read(name, path)
-  if name.startswith(TFDS) and name != TFDS:
+  if name.startswith(_TFDS) and name != _TFDS:
     return functools.partial(tensorflow_datasets, name=name)
-  names = [*SOURCES, f"{NPZ}PATH", f"{TFDS}NAME"]
+  names = [*SOURCES, f"{_NPZ}PATH", f"{_TFDS}NAME"]
   require(name in SOURCES, unknown("data.name", name, names, "data set"))
   return SOURCES[name]
 

@@ -26,7 +26,7 @@ Folder = str | os.PathLike | None
 """A folder given by the user; None: SPLITJAX_DATA or ~/splitjax_data."""
 
 ARRAYS = (*keys("train"), *keys("test"))
-FACTS = ("classes", "vocabulary", "note")
+_FACTS = ("classes", "vocabulary", "note")
 """What the arrays do not say: as fields of Dataset, but `classes` may be a list
 of the classes' names. In an npz file they are arrays, too."""
 
@@ -86,12 +86,12 @@ def read(name: str, path: Path) -> Dataset:
   else:
     with _reading(path), path.open("rb") as raw:
       archive = np.load(raw, allow_pickle=False)
-      for key in {*archive.files} & {*ARRAYS, *FACTS}:
+      for key in {*archive.files} & {*ARRAYS, *_FACTS}:
         with _reading(key):
           arrays[key] = archive[key]
-    facts = {key: arrays.pop(key).tolist() for key in FACTS if key in arrays}
-  wrong = ", ".join(map(files.printable, facts.keys() - {*FACTS}))
-  require(not wrong, f"{wrong} is no fact: give {', '.join(FACTS)}")
+    facts = {key: arrays.pop(key).tolist() for key in _FACTS if key in arrays}
+  wrong = ", ".join(map(files.printable, facts.keys() - {*_FACTS}))
+  require(not wrong, f"{wrong} is no fact: give {', '.join(_FACTS)}")
   require(
     {"train_image", "train_label"} <= arrays.keys(),
     f"{files.printable(path)} has {', '.join(arrays) or 'none'} of the arrays"

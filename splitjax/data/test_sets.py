@@ -18,9 +18,9 @@ from splitjax.types import UserError
 _PART = 0x9A47
 _PROXY = 0x9A12
 
-RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
+_RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
 
-Rhos = Sequence[float] | None
+_Rhos = Sequence[float] | None
 
 
 class TestSets(NamedTuple):
@@ -63,23 +63,23 @@ class TestSets(NamedTuple):
     )
 
 
-def id_ood(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+def id_ood(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   """Mixes ID and OOD test samples at every rho (None: RHOS): `id_ood_sets`."""
-  rhos = RHOS if rhos is None else tuple(rhos)
+  rhos = _RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
   mixtures = _on_test_split(data, parts, masks, [*map(str, rhos)])
   return mixtures._replace(rhos=rhos)
 
 
-def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+def whole_test(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   """Tests every client on the whole test split: global accuracy (Hydra)."""
   del rhos, seed
   masks = np.ones((1, len(parts), len(data.test_label)), bool)
   return _on_test_split(data, parts, masks, ("global",))
 
 
-def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+def own_test(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   """Tests each client on the test samples of its owner (test_client)."""
   del rhos, seed
   owners = data.owners(parts)
@@ -97,7 +97,7 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   return _on_test_split(data, parts, masks[None], ("own",))
 
 
-def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+def by_domain(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   """Tests each client on its classes in every domain of the test split.
 
   A set "own domain" comes before them, of the domains that the client trains
@@ -125,7 +125,7 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   return _on_test_split(data, parts, np.stack(masks), names)
 
 
-def local(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+def local(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   """Tests each client on a quarter of its samples, as PGFedSplit does."""
   del rhos
   train, test = client_split(parts, seed, (0.75, 0.25))
@@ -133,7 +133,7 @@ def local(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
 
 def out_of_client(
-  data: Dataset, parts: Parts, rhos: Rhos, seed: int
+  data: Dataset, parts: Parts, rhos: _Rhos, seed: int
 ) -> TestSets:
   """Tests each client on its own test samples and on those of other clients.
 

@@ -19,7 +19,7 @@ from splitjax.types import State, Tree, UserError
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 """Compiler option for XLA's older emitters, which compile kernels jointly."""
 
-NO_UNROLLING = "xla_cpu_disable_loop_unrolling"
+_NO_UNROLLING = "xla_cpu_disable_loop_unrolling"
 """An option of XLA's CPU backend, see `compile_quickly`."""
 
 AXIS = "clients"
@@ -40,7 +40,7 @@ def compile_quickly() -> None:
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:
-    extra = f"--xla_backend_extra_options={NO_UNROLLING}"
+    extra = f"--xla_backend_extra_options={_NO_UNROLLING}"
     os.environ["XLA_FLAGS"] = f"{flags} {extra}".strip()
 
 
@@ -51,7 +51,7 @@ def quick_options() -> dict[str, bool] | None:
   jitted function that is called within another one must have no options.
   """
   on_cpu = target.current().platform == "cpu"
-  if not on_cpu or NO_UNROLLING not in os.environ.get("XLA_FLAGS", ""):
+  if not on_cpu or _NO_UNROLLING not in os.environ.get("XLA_FLAGS", ""):
     return None
   options = tuple(OLDER_EMITTERS.items())
   return dict(options) if _accepted(options) else None

@@ -34,10 +34,10 @@ from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.types import Half, Tree, UserError
 
-AT_SERVER = -1
+_AT_SERVER = -1
 """Holder of a relay's client half before the first turn of a run."""
 
-UNKNOWN = 2**31 - 1
+_UNKNOWN = 2**31 - 1
 """Holder that is some client, but equals no client's row."""
 
 
@@ -83,7 +83,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   group = group._replace(visits=crowd.visits)
   method = group.method
   order = group.visits.shard.service_order[:, group.common.round]
-  queue, length = queue_of(order, crowd.taken)
+  queue, length = _queue_of(order, crowd.taken)
   zero = jnp.int32(0)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
@@ -92,7 +92,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     client_round = ClientRound(method, group.plan, group.common, visit)
     after, tally = client_round.step(0, pair, context, t)
     if relay:
-      handed = hand_on(method, pair.half, who, holder)
+      handed = _hand_on(method, pair.half, who, holder)
       tally = tally._replace(wire=nets.add(tally.wire, handed))
     return after, tally
 
@@ -132,7 +132,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     server_half=crowd.server_half,
     tally=trees.repeat(no_tally, group.clients),
     failed=jnp.zeros(group.clients, bool),
-    holder=last_holder(group),
+    holder=_last_holder(group),
   )
   turns = jax.lax.fori_loop(0, length, turn, start)
   clients = turns.halves
@@ -142,7 +142,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   return end(group, crowd, turns.failed)
 
 
-def queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
+def _queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
   """Queues the steps that are `taken` [n, T] by their places in `order` [n, T].
 
   Step t of client i has the number i T + t. Returns the numbers [n T], those of
@@ -155,7 +155,7 @@ def queue_of(order: Array, taken: Array) -> tuple[Array, Array]:
   return queue, queued.sum()
 
 
-def hand_on(
+def _hand_on(
   method: Method, half: Half, who: Array, holder: Array
 ) -> wire.Ledger:
   """Prices the client half's way from its last holder, by the server."""
@@ -163,14 +163,14 @@ def hand_on(
     method.exchange("up", half.net)
     method.exchange("down", half.net)
   moved = who != holder
-  by_client = moved & (holder != AT_SERVER)
+  by_client = moved & (holder != _AT_SERVER)
   return {
     name: jnp.where(by_client if name.startswith("up/") else moved, size, 0.0)
     for name, size in sent.items()
   }
 
 
-def last_holder(group: Group) -> Array:
+def _last_holder(group: Group) -> Array:
   """Finds the client that was served last before this round, [] int32.
 
   AT_SERVER in the first round. UNKNOWN if clients may miss rounds: then every
@@ -178,8 +178,8 @@ def last_holder(group: Group) -> Array:
   """
   order = group.visits.shard.service_order
   positions = order[:, jnp.maximum(group.common.round - 1, 0)]
-  holder = UNKNOWN if group.idle else positions.max(axis=-1).argmax()
-  holder = jnp.where(group.common.round > 0, holder, AT_SERVER)
+  holder = _UNKNOWN if group.idle else positions.max(axis=-1).argmax()
+  holder = jnp.where(group.common.round > 0, holder, _AT_SERVER)
   return holder.astype(jnp.int32)
 
 

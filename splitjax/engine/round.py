@@ -145,7 +145,7 @@ def run_round(
 
   # Aggregate.
   state, sound = aggregate(method, state, clients, counted, sums.shares)
-  return devices.laid_out(state, mesh), metrics_of(sums, ~sound)
+  return devices.laid_out(state, mesh), _metrics_of(sums, ~sound)
 
 
 def _one_of(count: int, what: str) -> None:
@@ -299,7 +299,7 @@ def aggregate(
   return state, sound
 
 
-def metrics_of(sums: Report, undone: Array) -> Metrics:
+def _metrics_of(sums: Report, undone: Array) -> Metrics:
   """Makes a round's metrics from sums over its clients."""
   return Metrics(
     losses=jax.tree.map(jnp.divide, sums.losses, sums.with_loss),

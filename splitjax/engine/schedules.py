@@ -21,13 +21,13 @@ from splitjax.types import Batch, Shard, Stage
 RECEIVE, BATCHES, STEPS, SEND = range(4)
 """Numbers folded into a client's key, one for each purpose of its draws."""
 
-EPOCH = 1 << 20
+_EPOCH = 1 << 20
 """Of step s in epoch e the number is e * EPOCH + s."""
 
-WIRE = 1 << 28
+_WIRE = 1 << 28
 """WIRE + view, folded into a step's key, gives the key of a view's batch."""
 
-STAGE = 1 << 30
+_STAGE = 1 << 30
 """STAGE + s is folded into the keys of every stage s but stage 0."""
 
 _END = -1
@@ -118,9 +118,9 @@ def draw(
   paths: list[tuple[int, ...]] = [(RECEIVE,), (SEND,)]
   counts = list[int]()  # of the paths of each kind
   for number, count in enumerate(epochs):
-    stage = (STAGE + number,) if number else ()
+    stage = (_STAGE + number,) if number else ()
     paths.append((STEPS, *stage))
-    paths += [(BATCHES, *stage, EPOCH + view) for view in range(views)]
+    paths += [(BATCHES, *stage, _EPOCH + view) for view in range(views)]
     paths += [(BATCHES, *stage, *use) for use in np.ndindex(views, count)]
     counts += [1, views, views * count]
   keys = fold(key, *paths)
@@ -178,13 +178,13 @@ def batches_of(
   number = t
   if plan.limit is None:
     epoch, step = jnp.divmod(t, plan.steps)
-    number = epoch * EPOCH + step
+    number = epoch * _EPOCH + step
   key = jax.random.fold_in(steps.step_key, number)
   batches = []
   for view, augment_key in enumerate(steps.augment_keys):
     # Gathered from the data set on the device, augmented, standardised.
     draw_key = jax.random.fold_in(augment_key, number)
     batch = samples.batch(steps.rows[t, view], steps.real[t], draw_key)
-    wire_key = jax.random.fold_in(key, WIRE + view)
+    wire_key = jax.random.fold_in(key, _WIRE + view)
     batches.append(batch._replace(key=wire_key))
   return tuple(batches), key

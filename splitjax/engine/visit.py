@@ -302,7 +302,7 @@ class ClientRound:
       with wire.ledger() as sent:
         client, losses = stage.alone(pair.half, context, batches, key)
       # The losses and messages of `step` that are missing here are zero.
-      tally = nets.add(blank, tally_of(losses, sent))
+      tally = nets.add(blank, _tally_of(losses, sent))
       return pair._replace(half=client), tally
 
     with jax.named_scope("local_step"):
@@ -392,10 +392,10 @@ def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   """Calls a stage's step -> the pair after it, its losses and messages."""
   with wire.ledger() as sent:
     client, server, losses = step(*arguments)
-  return Pair(half=client, copy=server), tally_of(losses, sent)
+  return Pair(half=client, copy=server), _tally_of(losses, sent)
 
 
-def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
+def _tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
   """Makes the tally of a single step."""
   ones = {name: jnp.ones(jnp.shape(x)) for name, x in losses.items()}
   return Tally(losses=losses, with_loss=ones, wire=sent)

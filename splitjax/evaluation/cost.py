@@ -36,12 +36,12 @@ from splitjax.fleet.resources import Devices
 from splitjax.models.sizes import flops_of_cut
 from splitjax.types import Metrics, Number
 
-JOULES_PER_KWH = 3.6e6
+_JOULES_PER_KWH = 3.6e6
 
-TIMEOUT = 5.0
+_TIMEOUT = 5.0
 """Seconds that a client waits in vain before a step without the server."""
 
-OF_CLIENTS = {
+_OF_CLIENTS = {
   "modelled_seconds": "seconds",
   "joules": "joules",
   "bytes": "bytes",
@@ -97,7 +97,7 @@ def of_round(plan: RoundWork, metrics: Metrics) -> Cost:
   trips = served * plan.trips + (sent > 0)
   computes = work / (1e9 * np.array(profiles.compute))
   transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
-  waits = trips * np.array(profiles.latency) / 1e3 + TIMEOUT * alone
+  waits = trips * np.array(profiles.latency) / 1e3 + _TIMEOUT * alone
 
   busy = computes + transfers + waits
   longest = busy.sum() if plan.relay else busy.max(initial=0.0)
@@ -112,7 +112,7 @@ def of_round(plan: RoundWork, metrics: Metrics) -> Cost:
 
 def grams(joules: float, rates: Rates) -> float:
   """Converts an energy to grams of CO2."""
-  return joules / JOULES_PER_KWH * rates.grid
+  return joules / _JOULES_PER_KWH * rates.grid
 
 
 # The cost of a run.
@@ -173,14 +173,14 @@ def _numbers(end: End) -> Iterator[Number]:
     if not all("cost" in line for line in end.lines):
       continue
     accuracy = float(scores.summary["accuracy"][0])
-    for metric, value in of_run(end, accuracy).items():
+    for metric, value in _of_run(end, accuracy).items():
       yield Number(metric, value, label)
     for n, client in enumerate(end.subject.task.client_names):
-      for metric, name in OF_CLIENTS.items():
+      for metric, name in _OF_CLIENTS.items():
         yield Number(metric, float(end.totals[name][n]), label, client=client)
 
 
-def of_run(end: End, accuracy: float) -> dict[str, float | None]:
+def _of_run(end: End, accuracy: float) -> dict[str, float | None]:
   """Sums up the costs of all rounds.
 
   "watts" is the mean power, "watts_per_point" that per percentage point of

@@ -94,7 +94,7 @@ def evaluate_clients(
       for stacked, cohort in zip(clients, layout.cohorts, strict=True)
     ]
     size = min(shown.shape[-1], len(image))
-    answers = shared_exits(
+    answers = _shared_exits(
       method, unpadded, server, image, plans[0], size, probabilities
     )
     cohorts = [
@@ -102,8 +102,8 @@ def evaluate_clients(
     ]
   else:
     nets: Sequence = (None,) * len(clients) if personal is None else personal
-    cohorts = map_clients(
-      functools.partial(client_exits, answer, probabilities),
+    cohorts = _map_clients(
+      functools.partial(_client_exits, answer, probabilities),
       layout,
       plans,
       mesh,
@@ -113,7 +113,7 @@ def evaluate_clients(
   return copied(by_number(cohorts, numbers, layout), mesh)
 
 
-def shared_exits(
+def _shared_exits(
   method: Method,
   clients: Sequence[Client],
   server: Server,
@@ -137,7 +137,7 @@ def shared_exits(
   return leading(chunk, count, count)
 
 
-def client_exits(
+def _client_exits(
   answer: Callable[[Method, Net, Net, Array], Tree] | None,
   probabilities: bool,
   plan: BatchPlan,
@@ -255,7 +255,7 @@ def personalise_clients(
     for clients, shard in zip(state.clients, shards, strict=True)
   ]
   common = method, state.server, shards[0].image, shards[0].label, key
-  return tuple(map_clients(of_client, layout, plans, mesh, common, stacked))
+  return tuple(_map_clients(of_client, layout, plans, mesh, common, stacked))
 
 
 def tuning_key(key: Array, round: Array) -> Array:
@@ -289,7 +289,7 @@ def leading(chunk: Callable, most: int, count: Array | int) -> Tree:
   return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
 
 
-def map_clients(
+def _map_clients(
   function: Callable,
   layout: Layout,
   plans: Sequence[BatchPlan],

@@ -19,7 +19,7 @@ from splitjax.fleet import orders
 from splitjax.fleet.orders import IN_TURN, NO_TURN, QueueSpec
 from splitjax.types import Number
 
-LATE = 5
+_LATE = 5
 """Number of last rounds over which Hydra reports the median."""
 
 
@@ -90,7 +90,7 @@ def late_numbers(
   }
   with warnings.catch_warnings():  # nanmedian warns where all values are NaN
     warnings.simplefilter("ignore", RuntimeWarning)
-    return {k: float(np.nanmedian(x[-LATE:])) for k, x in curves.items()}
+    return {k: float(np.nanmedian(x[-_LATE:])) for k, x in curves.items()}
 
 
 # The end of a run: confusion matrices, and the positions of classes.

@@ -147,7 +147,7 @@ def predictions(answered: Answered, threshold: np.ndarray) -> np.ndarray:
 
 # Thresholds without test labels.
 
-PATCHES = 4
+_PATCHES = 4
 """Patches along each side of an image."""
 
 
@@ -223,7 +223,7 @@ def patches(image: Array, key: Array) -> Array:
   at the border, where PATCHES does not divide the size, stays in place.
   """
   height, width, channels = image.shape
-  n = min(PATCHES, height, width)
+  n = min(_PATCHES, height, width)
   h = height // n
   w = width // n
   cut = image[: n * h, : n * w].reshape(n, h, n, w, channels)

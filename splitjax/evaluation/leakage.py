@@ -29,9 +29,9 @@ if TYPE_CHECKING:
   from splitjax.experiment.trained import Trained
 
 # Of the decoder.
-BATCH = 32  # public images of a step
-RATE = 3e-3  # of Adam, at first
-WIDTH = 16  # channels
+_BATCH = 32  # public images of a step
+_RATE = 3e-3  # of Adam, at first
+_WIDTH = 16  # channels
 
 
 class Messages(NamedTuple):
@@ -237,9 +237,9 @@ def reconstruction(
   def step(t, carry):
     params, slots = carry
     key = jax.random.fold_in(batch_key, t)
-    rows = jax.random.randint(key, (BATCH,), 0, len(images))
+    rows = jax.random.randint(key, (_BATCH,), 0, len(images))
     move, slots = rule.update(jax.grad(error)(params, rows), slots, params)
-    rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * t / steps))
+    rate = _RATE * 0.5 * (1 + jnp.cos(jnp.pi * t / steps))
     return jax.tree.map(lambda p, m: p - rate * m, params, move), slots
 
   @jax.jit
@@ -268,9 +268,9 @@ def _decoder(
   he = jax.nn.initializers.he_normal()
   zeros = jax.nn.initializers.zeros
   layers = [
-    (he, (side, side, k, WIDTH * up * across)),
-    (he, (3, 3, WIDTH, WIDTH)),
-    (zeros, (3, 3, WIDTH, channels)),
+    (he, (side, side, k, _WIDTH * up * across)),
+    (he, (3, 3, _WIDTH, _WIDTH)),
+    (zeros, (3, 3, _WIDTH, channels)),
     (zeros, (side, side, k, channels * up * across)),
   ]
 

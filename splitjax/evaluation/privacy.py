@@ -23,7 +23,7 @@ from splitjax.evaluation.tracing import messages_of_steps
 from splitjax.types import Number
 from splitjax.wire import KINDS
 
-LARGE = 10.0
+_LARGE = 10.0
 """An epsilon from which a note says that the noise protects nothing."""
 
 
@@ -113,7 +113,7 @@ def on_end(end: End) -> Finding:
     for label in end.subject.labels:
       numbers.append(Number("epsilon", max(values), label, part))
       numbers.append(Number("epsilon_median", median, label, part))
-    if max(values) > LARGE and part in sent:
+    if max(values) > _LARGE and part in sent:
       times = max(release.times for release in sent[part])
       enough = noise_for(1.0, options.delta, times)
       notes.append(

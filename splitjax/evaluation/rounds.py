@@ -8,13 +8,13 @@ from splitjax.evaluation import forgetting
 from splitjax.evaluation.subject import End, Finding, Line
 from splitjax.types import Number
 
-BY_SET = "accuracy", "weighted", "std", "worst_tenth"
+_BY_SET = "accuracy", "weighted", "std", "worst_tenth"
 """Entries of an evaluated line with one number for each test set."""
 
-BEST = {"best": "accuracy", "best_weighted": "weighted"}
+_BEST = {"best": "accuracy", "best_weighted": "weighted"}
 """Metric of the best round -> the metric whose largest value it is."""
 
-TARGETS = {
+_TARGETS = {
   "bytes": "target_bytes",
   "modelled_seconds": "target_seconds",
   "joules": "target_joules",
@@ -52,7 +52,7 @@ def numbers_of_rounds(
   took until a row's accuracy on the first test set reached it.
   """
   evaluated = list[Line]()
-  spent = dict.fromkeys(TARGETS, 0.0)
+  spent = dict.fromkeys(_TARGETS, 0.0)
   for line in lines:
     spent["bytes"] += sum(line["wire"].values())
     if "cost" in line:
@@ -81,7 +81,7 @@ def _of_round(
   yield Number("loss", sum(losses.values()) if finite else None, **columns)
   for name, value in losses.items():
     yield Number("loss", value, part=name, **columns)
-  measured = {metric: line[metric][label] for metric in BY_SET}
+  measured = {metric: line[metric][label] for metric in _BY_SET}
   measured |= line.get("metrics", {}).get(label, {})
   for metric, by_set in measured.items():
     for name, value in by_set.items():
@@ -101,7 +101,7 @@ def _over_rounds(
   shown = [line for line in evaluated if label in line["accuracy"]]
   sets = list(shown[-1]["accuracy"][label])
   in_all = len(shown) == len(evaluated)
-  for best, metric in BEST.items() if in_all else ():
+  for best, metric in _BEST.items() if in_all else ():
     for name in sets:
       curve = [line[metric][label][name] for line in shown]
       values = [value for value in curve if value is not None]
@@ -112,7 +112,7 @@ def _over_rounds(
     until: Line = reached[0] if reached else {"spent": {}}
     yield Number("target_rounds", until.get("round"), label)
     for spent in shown[-1]["spent"]:
-      yield Number(TARGETS[spent], until["spent"].get(spent), label)
+      yield Number(_TARGETS[spent], until["spent"].get(spent), label)
   if shared:
     accuracy = [line["accuracy"][label][sets[-1]] for line in shown]
     per_class = [line["per_class"][label] for line in shown]

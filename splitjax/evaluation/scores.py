@@ -20,7 +20,7 @@ from splitjax.types import Number, Row
 MOST_LINES = 100_000
 """Above so many lines of a method, classes of single clients have no lines."""
 
-MOST_NAMED = 20
+_MOST_NAMED = 20
 """The largest number of clients that a note names."""
 
 
@@ -182,8 +182,8 @@ def _notes(end: End, detailed: bool) -> list[str]:
 
 def _listed(clients: np.ndarray) -> str:
   """Counts clients and names the first of them."""
-  dots = ", ..." if len(clients) > MOST_NAMED else ""
-  names = ", ".join(clients[:MOST_NAMED])
+  dots = ", ..." if len(clients) > _MOST_NAMED else ""
+  names = ", ".join(clients[:_MOST_NAMED])
   return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{dots})"
 
 

@@ -30,7 +30,7 @@ from splitjax.types import Net, Number
 MOST = 2000
 """Most embeddings that are measured; time grows with their square."""
 
-MEASURES = "silhouette", "distance_ratio"
+_MEASURES = "silhouette", "distance_ratio"
 """Arrays [] of `measures` that are metrics of the row."""
 
 
@@ -179,7 +179,7 @@ def on_end(end: End) -> Finding:
   arrays |= measures(arrays)
   numbers = [
     Number(name, float(arrays[name]), subject.labels[-1])
-    for name in MEASURES
+    for name in _MEASURES
     if not np.isnan(arrays[name])
   ]
   return Finding(numbers, arrays)
@@ -221,7 +221,7 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
   groups = {"class": classes}
   if len(np.unique(arrays["depth"])) > 1:
     groups["split depth"] = arrays["depth"][clients]
-  measured = [f"{x.replace('_', ' ')} {arrays[x]:.2f}" for x in MEASURES]
+  measured = [f"{x.replace('_', ' ')} {arrays[x]:.2f}" for x in _MEASURES]
   return maps.embeddings(
     arrays["map"],
     groups | {"client": clients},

@@ -59,7 +59,7 @@ def deal(
     order = by_depth(parts, data.train_label, np.array(fleet.depths))
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
-  data = in_domains(config, data, parts)
+  data = _in_domains(config, data, parts)
   validation: Sequence[np.ndarray] = ()
   if config.eval.holdout:
     share = config.eval.holdout
@@ -99,7 +99,7 @@ def _owners(chosen: Data, data: Dataset) -> np.ndarray:
   return data.train_client
 
 
-def in_domains(
+def _in_domains(
   config: Config, data: Dataset, parts: Sequence[np.ndarray]
 ) -> Dataset:
   """Changes images by the config's domains, if it has any.
@@ -135,7 +135,7 @@ def by_depth(
   return result
 
 
-def owner_names(
+def _owner_names(
   config: Config, data: Dataset, parts: Sequence[np.ndarray]
 ) -> list[str]:
   """Returns the clients' names, which are the names of their samples' owners.
@@ -183,7 +183,7 @@ def facts_of(
   return {
     "mean": list(mean),
     "std": list(std),
-    "names": owner_names(config, data, test_sets.parts),
+    "names": _owner_names(config, data, test_sets.parts),
     "digest": feed.digest(*data[2:6], *also),
     "partition": feed.digest(*test_sets.parts),
   }

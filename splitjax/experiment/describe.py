@@ -14,11 +14,11 @@ from splitjax.experiment.task import Task, build, make_subject, run_key
 from splitjax.models import sizes
 from splitjax.types import UserError
 
-Facts = dict[str, Any]
+_Facts = dict[str, Any]
 """JSON-ready: texts, numbers, lists, and dicts of them."""
 
 
-def describe_run(config: Config, folder: Path | None = None) -> Facts:
+def describe_run(config: Config, folder: Path | None = None) -> _Facts:
   """Returns what `describe` prints; draws the clients' data into a folder."""
   task = build(config)
   drawn = summary.pictures(task, folder) if folder else []
@@ -49,7 +49,7 @@ def describe_run(config: Config, folder: Path | None = None) -> Facts:
   }
 
 
-def describe_text(facts: Facts, indent: str = "") -> str:
+def describe_text(facts: _Facts, indent: str = "") -> str:
   """Formats facts for a terminal: a line each, and lists of dicts as tables."""
   lines = list[str]()
   for name, value in facts.items():
@@ -66,7 +66,7 @@ def describe_text(facts: Facts, indent: str = "") -> str:
   return "\n".join(lines)
 
 
-def _client(task: Task, n: int) -> Facts:
+def _client(task: Task, n: int) -> _Facts:
   sets = task.test_sets
   part = sets.parts[n]
   inside = (sets.sets[:, n] & sets.known[n]).sum(axis=1)
@@ -83,10 +83,10 @@ def _client(task: Task, n: int) -> Facts:
   }
 
 
-def _method(task: Task, key: str) -> Facts:
+def _method(task: Task, key: str) -> _Facts:
   subject = make_subject(task, key)
   sent = bytes_of_round(subject, run_key(task.config.seed))
-  facts: Facts = {
+  facts: _Facts = {
     "name": task.config.methods[key].name,
     "bytes": {name: float(sent[name]) for name in sorted(sent)},
     "server_bytes": server_bytes(subject),

@@ -32,7 +32,7 @@ from splitjax.reports import tensorboard
 from splitjax.reports.results import Results
 from splitjax.types import UserError
 
-EXTRAS = {"embeddings", "metrics", "confusion", "target"}
+_EXTRAS = {"embeddings", "metrics", "confusion", "target"}
 """Fields of eval that do not change the scores of rows."""
 
 
@@ -194,7 +194,7 @@ def _evaluate_method(
     current=all(
       old[field] == value
       for field, value in vars(config.eval).items()
-      if field not in EXTRAS
+      if field not in _EXTRAS
     ),
   )
   settings = config.to_dict()

@@ -17,10 +17,10 @@ from splitjax.engine.devices import compile_quickly
 from splitjax.files import expanded
 from splitjax.types import UserError
 
-MOST_CORES = 8
+_MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
 
-MOST_DEVICES = 256
+_MOST_DEVICES = 256
 """Limit of --cpu_devices: each device has threads of its own."""
 
 
@@ -66,15 +66,15 @@ def use_cores(count: int | None = None) -> None:
     UserError: `count` is not in 1..MOST_DEVICES; or XLA_FLAGS sets a number of
       devices too; or jax already runs with another number of devices.
   """
-  if count is not None and not 1 <= count <= MOST_DEVICES:
-    raise UserError(f"--cpu_devices={count} must be in 1..{MOST_DEVICES}")
+  if count is not None and not 1 <= count <= _MOST_DEVICES:
+    raise UserError(f"--cpu_devices={count} must be in 1..{_MOST_DEVICES}")
   flag = "--xla_force_host_platform_device_count"
   forced = flag in os.environ.get("XLA_FLAGS", "")
   if forced and count is not None:
     text = f"XLA_FLAGS has {flag}: leave one of them out"
     raise UserError(f"--cpu_devices={count}: {text}")
   is_set = forced or "JAX_NUM_CPU_DEVICES" in os.environ
-  count = count or (None if is_set else min(joblib.cpu_count(), MOST_CORES))
+  count = count or (None if is_set else min(joblib.cpu_count(), _MOST_CORES))
   current = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
   if count is not None and count != current:
     try:

@@ -31,7 +31,7 @@ from splitjax.models.network import Backbone, is_norm
 from splitjax.types import State, UserError, naming
 from splitjax.wire import Channel, Wire
 
-NORMS = {"local": "BatchNorm", "group_norm": "GroupNorm"}
+_NORMS = {"local": "BatchNorm", "group_norm": "GroupNorm"}
 """Value of batch_norm -> the layers that it needs."""
 
 
@@ -156,7 +156,7 @@ def check_layers(config: Config, net: Backbone) -> None:
     if METHODS[spec.name] is FedBN:
       needs[f"methods.{key}={spec.name}"] = "local"
   for field, norm in needs.items():
-    kind = NORMS.get(norm)
+    kind = _NORMS.get(norm)
     if kind and not any(is_norm(path, kind) for path, _ in layers):
       raise UserError(f"{field}: {name} does not normalise batches; change it")
 

@@ -39,7 +39,7 @@ from splitjax.types import Metrics, Net, Row, Shard, State, Tree
 ROOM = 0.9
 """The fraction of a device's memory that a program may take."""
 
-LIMIT = 64
+_LIMIT = 64
 """The largest number of programs kept; the least recently used is dropped."""
 
 kept_programs: OrderedDict[Any, Any] = OrderedDict()
@@ -80,7 +80,7 @@ def compile_once(
         gc.enable()
     kept_programs[key] = lowered.compile(devices.quick_options())
   kept_programs.move_to_end(key)
-  if len(kept_programs) > LIMIT:
+  if len(kept_programs) > _LIMIT:
     kept_programs.popitem(last=False)
   return kept_programs[key]
 

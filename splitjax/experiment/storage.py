@@ -30,13 +30,13 @@ from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
 from splitjax.files import Damaged
 from splitjax.types import State, Tree, UserError
 
-DAMAGED = "damaged"
+_DAMAGED = "damaged"
 """The folder of checkpoints that are not what was written."""
 
-PAUSE = 60.0
+_PAUSE = 60.0
 """Least seconds between checkpoints if `Checkpoint.every` is "auto"."""
 
-Wanted = Callable[[Sequence[int]], Tree]
+_Wanted = Callable[[Sequence[int]], Tree]
 """Maps the numbers of clients in the saved cohorts, padding included, to the
 shapes, dtypes and shardings of what was saved (ShapeDtypeStructs)."""
 
@@ -172,7 +172,7 @@ class Checkpoints:
     if self._chosen.every != "auto":
       return number % self._chosen.every == 0
     # orbax would compare times of day, which a clock may change.
-    late = time.monotonic() - self._saved > PAUSE
+    late = time.monotonic() - self._saved > _PAUSE
     return bool(machine.of_first(late))
 
   def save(self, snapshot: Kept) -> None:
@@ -223,7 +223,7 @@ def path_of(method_dir: Path, number: int) -> Path:
   return method_dir / CHECKPOINTS / str(number)
 
 
-def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
+def restore(method_dir: Path, wanted: _Wanted) -> Kept | None:
   """Reads the newest sound checkpoint in a method's folder.
 
   Newer ones that are not sound are put aside, with a line. Returns None if
@@ -238,20 +238,20 @@ def restore(method_dir: Path, wanted: Wanted) -> Kept | None:
     except Damaged as damage:
       say(f"checkpoint of round {step} is damaged ({damage}): put aside")
     if machine.is_first_process():
-      damaged = method_dir / DAMAGED
+      damaged = method_dir / _DAMAGED
       with files.explained("moved", path):
         damaged.mkdir(exist_ok=True)
         path.rename(damaged / f"{step}-{len(files.names(damaged))}")
     machine.wait_for_all("put aside")
   if steps:
     raise UserError(
-      f"{method_dir}: no checkpoint is sound; they are now in {DAMAGED}/, and"
+      f"{method_dir}: no checkpoint is sound; they are now in {_DAMAGED}/, and"
       " the same command starts from the first round"
     )
   return None
 
 
-def read(path: Path, wanted: Wanted) -> Kept:
+def read(path: Path, wanted: _Wanted) -> Kept:
   """Reads a checkpoint; raises Damaged if it is not what was written."""
   _read_all(path)
   with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:

@@ -14,7 +14,7 @@ from splitjax.experiment.task import Task
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
 
-CLIENTS = "clients.csv"
+_CLIENTS = "clients.csv"
 PICTURES = ("clients.png", "test_sets.png")
 """Names of the files that `pictures` draws."""
 
@@ -70,7 +70,7 @@ def write_clients(task: Task, folder: Path) -> None:
   if fleet.hardware:
     columns |= fleet.hardware.profiles._asdict()
   text = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-  files.write(folder / CLIENTS, text.encode())
+  files.write(folder / _CLIENTS, text.encode())
 
 
 def notes(task: Task) -> list[str]:

@@ -71,7 +71,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   record.seconds["compile"] += compiling
   trained = record.round
   end_if(console.requested(stop), trained)
-  work = work_of(method.subject)
+  work = _work_of(method.subject)
   judged = list[Scores]()
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(method_dir, config.checkpoint)
@@ -86,7 +86,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
     for number in range(trained + 1, rounds + 1):
       # Train a round; describe it, evaluate it where due, and log it.
       if number == config.eval.inside:
-        look_inside(method, state, workdir)
+        _look_inside(method, state, workdir)
       start = time.monotonic()
       state, metrics = method.round(state)
       seconds = time.monotonic() - start
@@ -121,7 +121,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   )
   about = About(
     rounds=rounds,
-    notes=[*notes_on(method.subject, end, record)],
+    notes=[*_notes_on(method.subject, end, record)],
     hardware=console.hardware(),
     seconds=record.seconds,
   )
@@ -150,7 +150,7 @@ def begin(method: Programs, method_dir: Path) -> tuple[State, Record, Log]:
   if machine.is_first_process():
     workdirs.reopen(method_dir)
   log.restore(snapshot.log if snapshot else "")
-  conditions = conditions_of(subject)
+  conditions = _conditions_of(subject)
   if snapshot is None:
     fresh = Record(widths=subject.widths, conditions=conditions)
     return method.begin(), fresh, log
@@ -183,7 +183,7 @@ def placed(method: Programs, snapshot: Kept) -> State:
   return method.place(snapshot.state)
 
 
-def conditions_of(subject: Subject) -> dict[str, str]:
+def _conditions_of(subject: Subject) -> dict[str, str]:
   """Returns what the bits of a run's results depend on beside its config."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
   return {
@@ -198,7 +198,7 @@ def conditions_of(subject: Subject) -> dict[str, str]:
 # A round.
 
 
-def look_inside(method: Programs, state: State, workdir: Path) -> None:
+def _look_inside(method: Programs, state: State, workdir: Path) -> None:
   """Evaluates the network within the next round; `state` is not changed.
 
   Writes the matrices of `forgetting.within_round` and draws them. They are of
@@ -227,7 +227,7 @@ def look_inside(method: Programs, state: State, workdir: Path) -> None:
   attempt(path.with_suffix(".png"), forgetting.picture_within, arrays, maps)
 
 
-def work_of(subject: Subject) -> RoundWork | None:
+def _work_of(subject: Subject) -> RoundWork | None:
   """Returns each client's work in a whole round; None if it is unknown."""
   try:
     return cost.whole_round(subject)
@@ -278,13 +278,13 @@ def judge(
 
 # The end.
 
-CUTS = (
+_CUTS = (
   "{}: every client trains with its own copy of the server's part, which equals"
   " training the whole network. The cut changes only messages, time and energy."
 )
 """The note on a method with Method.cuts, whose clients hold whole networks."""
 
-WAITED = (
+_WAITED = (
   "{} was evaluated only after the last round (eval.personal=last): it has no"
   " best round and no cost to a target."
 )
@@ -329,21 +329,21 @@ def finish(
     workdirs.write_results(method_dir, about, table, {**measured, **arrays})
 
 
-def notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:
+def _notes_on(subject: Subject, end: End, record: Record) -> Iterator[str]:
   """Yields sentences on the training for a reader of the report."""
   task = subject.task
   label = subject.label
   lines = end.lines
   yield from summary.origin(task)
   if subject.method.cuts(subject.fleet) is not None:
-    yield CUTS.format(label)
+    yield _CUTS.format(label)
   yield from record.notes
   if lines and "cost" not in lines[-1]:
     yield "Cost is not modelled."
   yield from history.left_out(label, lines, task.network.names)
   for row in subject.labels:
     if any(row not in line.get("accuracy", {row: None}) for line in lines):
-      yield WAITED.format(label + row.removeprefix(subject.key))
+      yield _WAITED.format(label + row.removeprefix(subject.key))
   chosen = task.config.eval
   if chosen.samples is not None and chosen.every < task.config.rounds:
     yield PARTS.format(chosen.samples)

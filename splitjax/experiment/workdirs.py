@@ -50,10 +50,10 @@ CHECKPOINTS = "checkpoints"
 SEEDS = "one run each"
 """The `seed` in the config.json of a folder with one run per seed."""
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers that file systems without locks give."""
 
-HARMLESS = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
+_HARMLESS = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
 """What may lie in a folder that no run owns yet."""
 
 
@@ -164,7 +164,7 @@ def held(folder: Path) -> Iterator[None]:
         " that process, or choose another"
       ) from None
     except OSError as error:
-      if error.errno not in NO_LOCKS:
+      if error.errno not in _NO_LOCKS:
         raise files.unusable("locked", folder, error) from error
       say(f"{folder}: {error}; make sure that no second process uses it")
     yield
@@ -243,7 +243,7 @@ def _claim(workdir: Path, run: Json) -> None:
 
 def check_empty(workdir: Path, what: str) -> None:
   """Raises UserError where a folder has files, but no `what`."""
-  if set(files.names(workdir)) - HARMLESS:
+  if set(files.names(workdir)) - _HARMLESS:
     raise UserError(
       f"--workdir={workdir} exists and is no {what} of this program: choose"
       " another"

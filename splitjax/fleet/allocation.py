@@ -24,7 +24,7 @@ from splitjax.models import sizes
 from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
-MOST_LEVELS = 4
+_MOST_LEVELS = 4
 """The most split depths that `supersfl` and `dfl` use if `levels` is None: each
 depth is traced into the round, so compile time grows with their number."""
 
@@ -52,7 +52,7 @@ def supersfl(
   per GB. The lowest latency has a ratio just below 1 because of eps, for which
   the paper prints no value, so a whole beta adds beta - 1 layers.
 
-  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  Depths are then rounded down to a few of `backbone.depths`, see `_in_levels`.
   With a cut after every block but the last, and as many levels as cuts, they
   are those of eq. 1 itself.
   """
@@ -61,7 +61,7 @@ def supersfl(
   speed = (latency.max() - latency) / (np.ptp(latency) + eps)
   depth = np.floor(alpha * memory) + np.floor(beta * speed)
   depth = np.clip(depth, 1, backbone.length - 1).astype(int)
-  return in_levels(depth, backbone.cuts, levels)
+  return _in_levels(depth, backbone.cuts, levels)
 
 
 def dfl(
@@ -74,11 +74,11 @@ def dfl(
 ) -> ndarray:
   """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
 
-  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  Depths are then rounded down to a few of `backbone.depths`, see `_in_levels`.
   `alpha` is the weight of the time; `seed` is not used.
   """
   depth = cheapest_cuts(devices, backbone, alpha)
-  return in_levels(depth, backbone.cuts, levels)
+  return _in_levels(depth, backbone.cuts, levels)
 
 
 def cheapest_cuts(
@@ -148,7 +148,7 @@ def cut_costs(
   return alpha * scaled(time) + (1 - alpha) * scaled(energy)
 
 
-def in_levels(
+def _in_levels(
   depth: ndarray, cuts: tuple[int, ...], levels: int | None
 ) -> ndarray:
   """Rounds depths [N] down to a few cuts, chosen evenly from `cuts`.
@@ -158,7 +158,7 @@ def in_levels(
   number of cuts to use; None: all, but at most MOST_LEVELS.
   """
   if levels is None:
-    levels = min(MOST_LEVELS, len(cuts))
+    levels = min(_MOST_LEVELS, len(cuts))
   if levels > len(cuts):
     raise UserError(
       f"fleet.allocation.levels={levels}: the network has {len(cuts)} cuts"

@@ -120,7 +120,9 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
   return position.tolist()
 
 
-def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
+def _step_positions(
+  spec: QueueSpec, name: str, rounds: int
+) -> list[np.ndarray]:
   """Finds the positions of each client's steps in the order `name`.
 
   Those of client n are [R, T_n] int; a round's first position is 0.
@@ -170,7 +172,7 @@ def with_service_order(
   if plan.limit is not None:  # all take equally many, without gaps
     shape = (1, plan.limit)
   table = np.full((len(number), queue.rounds, *shape), NO_TURN, np.int32)
-  positions = step_positions(spec, queue.order, queue.rounds)
+  positions = _step_positions(spec, queue.order, queue.rounds)
   for client, of_client in zip(real, positions, strict=True):
     taken = of_client.reshape(queue.rounds, shape[0], -1)
     table[client, :, :, : taken.shape[-1]] = taken

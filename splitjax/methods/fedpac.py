@@ -17,7 +17,7 @@ from splitjax.methods.prototypes import Aligned, Prototypes
 from splitjax.parameters import pytree
 from splitjax.types import Stage
 
-SMALLEST = 1e-3
+_SMALLEST = 1e-3
 """Head weights smaller than this are set to 0, as in the authors' code."""
 
 STEPS = 1000
@@ -115,7 +115,7 @@ def head_weights(h: Array, v: Array, on: Array) -> Array:
     gaps = flat[i] - flat
     d = jnp.matmul(gaps, gaps.T, precision=jax.lax.Precision.HIGHEST)
     a = minimise(v + d, finite)
-    a = jnp.where(a < SMALLEST, 0.0, a)
+    a = jnp.where(a < _SMALLEST, 0.0, a)
     a = a / a.sum()
     alone = jnp.arange(len(v)) == i
     return jnp.where(jnp.isfinite(a).all() & finite[i], a, alone)

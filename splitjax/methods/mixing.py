@@ -96,10 +96,10 @@ class FedAMP(Unaveraged):
     return a / jnp.maximum(a.sum(axis=1, keepdims=True), 1.0)
 
 
-NEVER = 1e-12
+_NEVER = 1e-12
 """Networks that are closer to theta_i than this get no weight."""
 
-LEAST = 1e-9
+_LEAST = 1e-9
 """The least sum that slopes are divided by; also in the authors' code."""
 
 
@@ -178,7 +178,7 @@ class FedFomo(Unaveraged):
     net = nets.join(nets.select(net, self.sends), trained)
     for _ in range(count):
       self.exchange("down", net)
-    scale = jnp.maximum(jnp.abs(slopes.sum()), LEAST)
+    scale = jnp.maximum(jnp.abs(slopes.sum()), _LEAST)
     affinity = affinity.at[chosen].add(slopes[1:] / scale)
     memory = Memory(affinity=affinity, start=net)
     return self.optimizer.start(net, memory), Half(net=NO_BLOCKS, slots={}), ()
@@ -197,7 +197,7 @@ class FedFomo(Unaveraged):
     def slope(net):
       gain = start_loss - self.validation_loss(net, samples)
       apart = trees.norm(jax.tree.map(jnp.subtract, net.params, start.params))
-      return jnp.where(apart > NEVER, gain / jnp.maximum(apart, NEVER), 0.0)
+      return jnp.where(apart > _NEVER, gain / jnp.maximum(apart, _NEVER), 0.0)
 
     return jax.lax.map(slope, networks)
 
@@ -238,7 +238,7 @@ def choose(
   return jnp.where(swap, drawn[turn], best).astype(jnp.int32)
 
 
-WINDOW = 10
+_WINDOW = 10
 """Epochs over which the loss must be steady to end the first learning of W."""
 
 
@@ -348,9 +348,9 @@ class FedALA(WholeNetwork):
 
     def unsettled(carry):
       _, recent, t = carry
-      settled = (t > WINDOW) & (recent.std() < self.threshold)
+      settled = (t > _WINDOW) & (recent.std() < self.threshold)
       return (t < epochs) & ~settled
 
-    start = weights, jnp.zeros(WINDOW), jnp.int32(0)
+    start = weights, jnp.zeros(_WINDOW), jnp.int32(0)
     weights = jax.lax.while_loop(unsettled, epoch, start)[0]
     return client._replace(memory=Mixing(weights, learned | learns))

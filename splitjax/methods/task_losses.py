@@ -30,11 +30,11 @@ from jax import Array
 from splitjax.fields import SHARE
 from splitjax.losses import each_cross_entropy
 
-Loss = Callable[[Array, Array], Array]
+_Loss = Callable[[Array, Array], Array]
 """(logits [C] float, label [] int32) -> the sample's loss [], nats."""
 
 
-def cross_entropy(classes: int) -> Loss:
+def cross_entropy(classes: int) -> _Loss:
   """Cross-entropy, -log p_y with p = softmax(logits)."""
   del classes
   return each_cross_entropy
@@ -42,7 +42,7 @@ def cross_entropy(classes: int) -> Loss:
 
 def label_smoothing(
   classes: int, *, smoothing: Annotated[float, SHARE] = 0.1
-) -> Loss:
+) -> _Loss:
   """Cross-entropy with smoothed labels: (1 - s) 1_y + s / C instead of 1_y.
 
   Szegedy et al., Rethinking the Inception Architecture, CVPR 2016, Section 7.
@@ -55,14 +55,14 @@ def label_smoothing(
   return loss
 
 
-LOSSES: dict[str, Callable[..., Loss]] = {
+LOSSES: dict[str, Callable[..., _Loss]] = {
   "cross_entropy": cross_entropy,
   "label_smoothing": label_smoothing,
 }
 """Name -> (classes, *, options) -> Loss."""
 
 
-def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
+def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> _Loss:
   """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B]."""
   factory = LOSSES[name]
   if factory is cross_entropy:
@@ -75,7 +75,7 @@ def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
 class BatchLoss:
   """The losses [B] of a batch; a record, so that equal networks are equal."""
 
-  factory: Callable[..., Loss]  #: an entry of LOSSES
+  factory: Callable[..., _Loss]  #: an entry of LOSSES
   classes: int
   options: tuple[tuple[str, Any], ...]
 

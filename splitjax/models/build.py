@@ -8,7 +8,7 @@ from splitjax.models import BACKBONES
 from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
-FORMS = {1: "tables [F]", 2: "series [T, c]", 3: "images [H, W, c]"}
+_FORMS = {1: "tables [F]", 2: "series [T, c]", 3: "images [H, W, c]"}
 """Descriptions of inputs by their number of axes."""
 
 
@@ -30,7 +30,7 @@ def cut(
   """
   factory = BACKBONES[name]
   field = f"backbone.name={name!r}"
-  check_inputs(name, factory, shape, vocabulary)
+  _check_inputs(name, factory, shape, vocabulary)
   if vocabulary:
     options = {**options, "vocabulary": vocabulary}
   depths = options.get("depths")
@@ -59,7 +59,7 @@ def axes_of(factory: Callable) -> int | None:
   return len(axes) if axes and ... not in axes else None
 
 
-def check_inputs(
+def _check_inputs(
   name: str, factory: Callable, shape: tuple[int, ...], vocabulary: int
 ) -> None:
   """Raises UserError if a factory does not take the given inputs.
@@ -76,7 +76,7 @@ def check_inputs(
     )
   if axes in (None, len(shape)):
     return
-  takes = "token ids [T]" if is_text else FORMS.get(axes, f"{axes} axes")
+  takes = "token ids [T]" if is_text else _FORMS.get(axes, f"{axes} axes")
   raise UserError(
     f"{field}: takes {takes}, and these data are {list(shape)}; choose another"
     f" backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'} (grey images"

@@ -23,11 +23,11 @@ from splitjax.models.network import Backbone
 from splitjax.options import declared
 from splitjax.types import Net, Tree, UserError
 
-SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
+_SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
 """Number of axes of an input -> the shape that a network is tried with."""
 VOCABULARY = 20
 BATCH = 6
-TOLERANCE = 1e-3
+_TOLERANCE = 1e-3
 """Tolerance of comparisons, relative to an output's largest absolute value."""
 
 
@@ -68,15 +68,15 @@ def check_backbone(
       raise UserError("it has no option depths, the cuts in use")
     depths = getattr(factory, "keywords", {}).get("depths", names["depths"][1])
     axes = axes_of(factory)
-    shape = shape or SHAPES.get(axes, (4,) * (axes or 0))
-    net = check_made(factory, shape, classes, depths)
+    shape = shape or _SHAPES.get(axes, (4,) * (axes or 0))
+    net = _check_made(factory, shape, classes, depths)
     check_forms(net)
   except UserError as error:
     raise Broken(str(error)) from None
   checks = {
     learns: "every parameter has a finite gradient",
-    leaves_padding_out: "samples of padding change no other and no statistics",
-    keeps_apart: "at inference samples do not depend on each other",
+    _leaves_padding_out: "samples of padding change no other and no statistics",
+    _keeps_apart: "at inference samples do not depend on each other",
   }
   with jax.default_matmul_precision("highest"):
     full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
@@ -93,7 +93,7 @@ def check_backbone(
   ]
 
 
-def check_made(
+def _check_made(
   factory: Callable[..., Backbone],
   shape: tuple[int, ...],
   classes: int,
@@ -233,7 +233,7 @@ def learns(net: Backbone, full: Net) -> None:
       raise Broken(f"{name} has no effect")
 
 
-def leaves_padding_out(net: Backbone, full: Net) -> None:
+def _leaves_padding_out(net: Backbone, full: Net) -> None:
   """Checks that padding changes no statistics and no real sample's output."""
   real = jnp.arange(BATCH) < BATCH - 2
   x = _inputs(net, 0)
@@ -245,7 +245,7 @@ def leaves_padding_out(net: Backbone, full: Net) -> None:
   _compare(passes(x), passes(padded), BATCH - 2, rule)
 
 
-def keeps_apart(net: Backbone, full: Net) -> None:
+def _keeps_apart(net: Backbone, full: Net) -> None:
   """Checks that a sample's inference logits do not depend on other samples."""
   passes = _jit(lambda x: _passes(net, full, x, train=False))
   x = _inputs(net, 0)
@@ -290,6 +290,6 @@ def _compare(plain: dict, after: dict, rows: int, rule: str) -> None:
       strict=True,
     )
     for x, y in pairs:
-      tolerance = TOLERANCE * float(np.max(np.abs(y), initial=0))
+      tolerance = _TOLERANCE * float(np.max(np.abs(y), initial=0))
       if not np.allclose(x, y, rtol=0, atol=tolerance):
         raise Broken(rule.format(name))

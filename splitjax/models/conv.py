@@ -27,10 +27,10 @@ from jax import Array
 from splitjax.models import winograd
 
 THIN = 8
-NARROW = 16
+_NARROW = 16
 """The most input channels and filters that a CPU convolves by `_columns`."""
 
-PIXELS = 2048
+_PIXELS = 2048
 """The approximate number of pixels in a part of the batch, see `_in_parts`."""
 
 
@@ -48,7 +48,7 @@ def conv2d(x: Array, kernel: Array, *, stride: int = 1) -> Array:
   on_cpu = "in turn"
   if stride > 1:
     on_cpu = "patches"
-  elif channels <= THIN and filters <= NARROW:
+  elif channels <= THIN and filters <= _NARROW:
     on_cpu = "columns"
   elif winograd.suits(x.shape, kernel.shape) and x.dtype != jnp.bfloat16:
     on_cpu = "winograd"  # which is too inexact in bfloat16
@@ -325,9 +325,9 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   """
   batch, *edges, _ = x.shape
   pixels = math.prod(edges)
-  if not isinstance(batch, int) or batch * pixels <= PIXELS:
+  if not isinstance(batch, int) or batch * pixels <= _PIXELS:
     return total(x, g)  # an export has a symbol for the batch
-  count = -(-batch * pixels // PIXELS)
+  count = -(-batch * pixels // _PIXELS)
   # Up to a quarter more parts, if equal ones: a rest would be compiled too.
   counts = range(count, count + count // 4 + 1)
   count = next((n for n in counts if batch % n == 0), count)

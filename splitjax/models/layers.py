@@ -28,7 +28,7 @@ Depths = Annotated[tuple[int, ...], Bounds(at_least=1)]
 
 Norm = Literal["batch", "group"]
 Activation = Literal["none", "relu", "relu6"]
-Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
+_Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
 
 he_normal = nn.initializers.he_normal()
 
@@ -77,7 +77,7 @@ class Conv(nn.Module):
     out = conv.conv2d(*self.style.cast(x, kernel), stride=self.stride)
     if self.bias:
       bias = self.param("bias", nn.initializers.zeros, (self.features,))
-      out = biased(out, bias)
+      out = _biased(out, bias)
     return out
 
 
@@ -101,10 +101,10 @@ class Dense(nn.Module):
     kernel = self.param("kernel", self.kernel_init, shape)
     bias = self.param("bias", nn.initializers.zeros, sizes)
     x, kernel = self.style.cast(x, kernel)
-    return biased(jnp.tensordot(x, kernel, self.axes), bias)
+    return _biased(jnp.tensordot(x, kernel, self.axes), bias)
 
 
-def biased(x: Array, bias: Array) -> Array:
+def _biased(x: Array, bias: Array) -> Array:
   """Adds a bias in the default float; the result has x's dtype.
 
   The bias's gradient sums over samples and pixels. That is too many terms for
@@ -125,7 +125,7 @@ class ConvBlock(nn.Module):
   stride: int = 1
   bias: bool = True
   act: Activation = "relu"
-  pool: Pooling = "none"
+  pool: _Pooling = "none"
   edge: int = 0
   style: Style = Style()
 
@@ -137,23 +137,23 @@ class ConvBlock(nn.Module):
       x = jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in lack), (0, 0)))
     layer = Conv(self.features, self.kernel, self.stride, self.bias, self.style)
     x = normalise(layer(x), train, real, self.style)
-    pool = POOLS[self.pool]
+    pool = _POOLS[self.pool]
     act = ACTIVATIONS[self.act]
     # A monotone activation commutes with a maximum, and so does its gradient;
     # after the pool it is computed of a quarter of the values.
-    return act(pool(x)) if self.pool in MAXIMA else pool(act(x))
+    return act(pool(x)) if self.pool in _MAXIMA else pool(act(x))
 
 
 class Pool(nn.Module):
   """A pool as a block, which cut depths count."""
 
-  kind: Pooling
+  kind: _Pooling
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', c], or to [B, c] if it takes a mean."""
     del train, real
-    return POOLS[self.kind](x)
+    return _POOLS[self.kind](x)
 
 
 class Chain(nn.Module):
@@ -262,10 +262,10 @@ def flatten(x: Array) -> Array:
 
 
 ACTIVATIONS = {"none": lambda x: x, "relu": nn.relu, "relu6": nn.relu6}
-MAXIMA = ("max", "max 3x3")
+_MAXIMA = ("max", "max 3x3")
 """The keys of POOLS whose output is the maximum of each window."""
 
-POOLS = {
+_POOLS = {
   "none": lambda x: x,
   "max": conv.max_pool,
   "max 3x3": conv.max_pool_3x3,

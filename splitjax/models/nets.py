@@ -54,13 +54,13 @@ def scaled(width: float, channels: int) -> int:
   return max(1, round(width * channels))
 
 
-def check_counts(name: str, counts: tuple[int, ...], length: int) -> None:
+def _check_counts(name: str, counts: tuple[int, ...], length: int) -> None:
   """Raises a UserError if there is another number of counts."""
   if len(counts) != length:
     raise UserError(f"backbone.{name}={counts} must be {length} numbers")
 
 
-def check_size(
+def _check_size(
   name: str, shape: tuple[int, ...], least: int, remedy: str = ""
 ) -> None:
   """Raises a UserError if images are too small for a network's pools."""
@@ -81,7 +81,7 @@ def cnn8(
   and 3; the papers do not say where. Exit: mean pool to 3x3 (our choice),
   dense. On 28x28x1 with 10 classes 3,868,170 parameters, as in HARMONY Table 1.
   """
-  check_size("cnn8", shape, 8)
+  _check_size("cnn8", shape, 8)
   style = Style(style.dtype)
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(
@@ -105,7 +105,7 @@ def cnn4(
   On 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters. No paper
   cuts this network, so its exits are ours, made like those of `cnn8`.
   """
-  check_size("cnn4", shape, 4)
+  _check_size("cnn4", shape, 4)
   style = Style(style.dtype)
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", style=style)
@@ -127,7 +127,7 @@ def vgg11(
   Fashion-MNIST's 28x28, in the middle of 32x32 zeros.
   """
   remedy = "set backbone.pad=True or "
-  check_size("vgg11", shape, 1 if pad else 32, remedy)
+  _check_size("vgg11", shape, 1 if pad else 32, remedy)
   pools: dict[int, Any] = {**dict.fromkeys((1, 2, 4, 6), "max"), 8: "max, mean"}
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(
@@ -256,7 +256,7 @@ class Residual(nn.Module):
     return nn.relu(y + x.astype(y.dtype))
 
 
-def resnet(
+def _resnet(
   name: str, shape: tuple[int, ...], classes: int, depths: tuple[int, ...], *,
   stages: tuple[int, ...], width: float, style: Style, bottleneck: bool,
   joined: bool = False,
@@ -266,7 +266,7 @@ def resnet(
   Stages 2 to 4 begin with stride 2; the output of a bottleneck is four times as
   wide as its branch. `joined`: stem and pool are a part of the first block.
   """
-  check_counts("stages", stages, 4)
+  _check_counts("stages", stages, 4)
   stem = ConvBlock(
     scaled(width, 64), kernel=7, stride=2, bias=False, style=style
   )
@@ -299,7 +299,7 @@ def resnet18(
   `stages`) and the mean pool, so a cut of depth K follows Hydra's layer K. With
   200 classes it has 11,279,112 parameters.
   """
-  return resnet(
+  return _resnet(
     "resnet18", shape, classes, depths,
     stages=stages, width=width, style=style, bottleneck=False,
   )  # fmt: skip
@@ -314,7 +314,7 @@ def resnet101(
   Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
   1000 classes it has 44,549,160 parameters.
   """
-  return resnet(
+  return _resnet(
     "resnet101", shape, classes, depths,
     stages=stages, width=width, style=style, bottleneck=True,
   )  # fmt: skip
@@ -329,7 +329,7 @@ def resnet50(
   A cut of depth K follows bottleneck K: the stem and its max-pool belong to the
   first. With 200 classes it has 23,917,832 parameters (HARMONY Table 1).
   """
-  return resnet(
+  return _resnet(
     "resnet50", shape, classes, depths,
     stages=stages, width=width, style=style, bottleneck=True, joined=True,
   )  # fmt: skip
@@ -393,7 +393,7 @@ def mobilenet_v1(
   10 classes it has 3,217,226 parameters. `repeats`: blocks with 64, 128, 256,
   512 and 1024 channels.
   """
-  check_counts("repeats", repeats, 5)
+  _check_counts("repeats", repeats, 5)
   unit = functools.partial(ConvBlock, bias=False, style=style)
   early = 1 if max(shape[:2]) <= 32 else 2
   blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=early)}
@@ -424,7 +424,7 @@ def mobilenet_v2(
   to multiples of 8. For images of up to 32x32 the stem and the second group
   have stride 1 instead of 2. `repeats`: column n of the paper's table 2.
   """
-  check_counts("repeats", repeats, 7)
+  _check_counts("repeats", repeats, 7)
   unit = functools.partial(ConvBlock, bias=False, act="relu6", style=style)
   early = 1 if max(shape[:2]) <= 32 else 2
   groups = (  # expansion, channels, stride

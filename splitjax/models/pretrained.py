@@ -19,7 +19,7 @@ from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BLOCK = "Transformer/encoderblock_{}"
-TENSORS = {
+_TENSORS = {
   "cls": "cls",
   "kernel": "embedding/kernel",
   "bias": "embedding/bias",
@@ -34,11 +34,11 @@ TENSORS = {
 """Beginning of a parameter's path in a block -> beginning of its key in a file.
 The rest of the key, such as query/bias, is the rest of the path. {} stands for
 the block's number, counted from 0."""
-REMEDY = (
+_REMEDY = (
   "choose the file of this backbone, width, length, patch and number of"
   " channels, in the form of google-research/vision_transformer"
 )
-SPARE = "head/kernel", "head/bias", "pre_logits/kernel", "pre_logits/bias"
+_SPARE = "head/kernel", "head/bias", "pre_logits/kernel", "pre_logits/bias"
 """Keys that a file may have although they are not used."""
 
 
@@ -65,7 +65,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   has_head = "head/kernel" in file and fits and not further
   names = (*backbone.names(), "head") if has_head else backbone.names()
   params = {}
-  spare = set(file) - set(SPARE)
+  spare = set(file) - set(_SPARE)
   for number, name in enumerate(names):
 
     def take(at: tuple, like: Any, name=name, number=number) -> np.ndarray:
@@ -76,7 +76,9 @@ def read(path: str, backbone: Backbone) -> Pretrained:
     params[name] = jax.tree_util.tree_map_with_path(take, full[name])
   if spare:  # the file is of another network
     extra = min(spare)
-    raise UserError(f"{field} does not fit: {extra!r} is in no block; {REMEDY}")
+    raise UserError(
+      f"{field} does not fit: {extra!r} is in no block; {_REMEDY}"
+    )
   note = f"weights of {path}"
   grids = side(file[POSITIONS]), side(params["block1"]["positions"])
   if grids[0] != grids[1]:
@@ -94,7 +96,7 @@ def load(path: str, field: str) -> dict[str, np.ndarray]:
     return read_arrays(expanded(path))
   except (OSError, ValueError) as error:
     raise UserError(
-      f"{field} cannot be read ({error}): is the path right? {REMEDY}"
+      f"{field} cannot be read ({error}): is the path right? {_REMEDY}"
     ) from None
 
 
@@ -103,8 +105,8 @@ def tensor(name: str, number: int, at: tuple) -> str:
   path = jax.tree_util.keystr(at, simple=True, separator="/")
   if name == "head":
     return path.replace("Dense_0", "head")
-  start = next(s for s in TENSORS if path == s or path.startswith(f"{s}/"))
-  return TENSORS[start].format(number) + path.removeprefix(start)
+  start = next(s for s in _TENSORS if path == s or path.startswith(f"{s}/"))
+  return _TENSORS[start].format(number) + path.removeprefix(start)
 
 
 def fitted(
@@ -123,7 +125,7 @@ def fitted(
     kind = "not finite in float32"
   raise UserError(
     f"{field} does not fit: {key} is {kind or 'missing'}, not float32 {shape};"
-    f" {REMEDY}"
+    f" {_REMEDY}"
   )
 
 

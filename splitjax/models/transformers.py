@@ -33,7 +33,7 @@ normal = nn.initializers.truncated_normal(0.02)
 dense = functools.partial(Dense, kernel_init=normal)
 
 
-def layer_norm() -> nn.LayerNorm:
+def _layer_norm() -> nn.LayerNorm:
   """Makes a layer norm in the default float, eps 1e-6."""
   dtype = Style().array_dtype
   return nn.LayerNorm(epsilon=1e-6, dtype=dtype, param_dtype=dtype)
@@ -84,9 +84,9 @@ def transform(
   [B, T, D] the first `keep` are updated and returned; None: all.
   """
   dim = x.shape[-1]
-  h = layer_norm()(x)
+  h = _layer_norm()(x)
   x = x[:, :keep] + Attention(heads, style)(h[:, :keep], h)
-  h = dense(4 * dim, style=style)(layer_norm()(x))
+  h = dense(4 * dim, style=style)(_layer_norm()(x))
   h = nn.gelu(h, approximate=False)
   return x + dense(dim, style=style)(h)
 
@@ -106,7 +106,7 @@ class Transformer(nn.Module):
     """Maps [B, T, D] to [B, T, D], the last to the embedding [B, D]."""
     del train, real
     x = transform(x, self.heads, self.style, keep=1 if self.last else None)
-    return layer_norm()(x[:, 0]) if self.last else x
+    return _layer_norm()(x[:, 0]) if self.last else x
 
 
 class First(nn.Module):
@@ -173,7 +173,7 @@ class TokenClassifier(nn.Module):
     """Maps [B, T, D] (an exit) or the embedding [B, D] (the head) to [B, C]."""
     del train, real
     if x.ndim == 3:
-      x = layer_norm()(x[:, 0])
+      x = _layer_norm()(x[:, 0])
     return dense(self.classes)(x)
 
 

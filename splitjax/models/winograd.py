@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-POINTS = (0, 1, -1, 2, -0.5)
+_POINTS = (0, 1, -1, 2, -0.5)
 """Points at which the polynomials are evaluated, besides infinity."""
 
 
@@ -73,7 +73,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
   """
   tiles = -(-n // 4)
   m = -(-n // tiles)
-  kernel = np.array(POINTS[: m + 1], float)[:, None] ** np.arange(3)
+  kernel = np.array(_POINTS[: m + 1], float)[:, None] ** np.arange(3)
   kernel = np.append(kernel, [[0, 0, 1]], 0)
   into = np.zeros((m + 2, tiles, tiles * m + 2))
   back = np.zeros((tiles * m, m + 2, tiles))
@@ -87,7 +87,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
   """Makes a tile's transforms, [m + 2, m + 2] in and [m, m + 2] back."""
-  points = np.array(POINTS[: m + 1], float)
+  points = np.array(_POINTS[: m + 1], float)
   into = np.zeros((m + 2, m + 2))
   back = np.zeros((m, m + 2))
   back[:, :-1] = points ** np.arange(m)[:, None]

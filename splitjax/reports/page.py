@@ -19,9 +19,9 @@ from splitjax.reports import numbers, tables
 from splitjax.reports.results import Results
 from splitjax.reports.tables import Column, escaped
 
-PAGE = "report.md"
+_PAGE = "report.md"
 MEANS = "report.csv"
-EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
+_EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
 MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
 
@@ -83,15 +83,15 @@ def write_page(
   results: Results, folder: Path, figures: Sequence[Path] = ()
 ) -> Path:
   """Writes report.md, which shows `figures`, PNG files; returns its path."""
-  files.write(folder / PAGE, text(results, folder, figures))
-  return folder / PAGE
+  files.write(folder / _PAGE, text(results, folder, figures))
+  return folder / _PAGE
 
 
 def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
   """Writes the text of report.md; `folder` is where it will be."""
   paragraphs = [
     f"# {escaped(results.title)}",
-    f"[What the columns mean]({EXPLAINED}); all numbers: `{numbers.NUMBERS}`.",
+    f"[What the columns mean]({_EXPLAINED}); all numbers: `{numbers.NUMBERS}`.",
     settings(results),
     "## Accuracy, offloading, latency, traffic, time",
     tables.markdown(results.table()),

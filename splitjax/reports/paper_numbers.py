@@ -85,7 +85,7 @@ def set_name(name: str) -> str:
   return plain(name, digits=3)
 
 
-def of_run(
+def _of_run(
   keys: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> pd.DataFrame:
   """Returns what the paper of a run prints; `keys` are its swept fields."""
@@ -113,7 +113,7 @@ def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
   for cell, run in cells.items():
     lines = means[means[axes].eq(list(cell)).all(axis=1)]
     # Papers print no parts of a metric.
-    printed = of_run(run.keys, run.settings).assign(part="")
+    printed = _of_run(run.keys, run.settings).assign(part="")
     printed["near"] = printed.set.map(set_name)
     maxima = printed.metric[printed.set == LARGEST]
     tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]

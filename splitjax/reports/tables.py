@@ -21,11 +21,11 @@ from splitjax import files
 from splitjax.reports import numbers
 from splitjax.reports.quantities import QUANTITIES, Quantity, heading, quantity
 
-ABSENT = "–"
+_ABSENT = "–"
 """What stands for a number that does not exist."""
 
-MARKED = re.compile(r"\*\*(.*?)\*\*")
-FORGETTING = ("late_accuracy", "gap", "backward")
+_MARKED = re.compile(r"\*\*(.*?)\*\*")
+_FORGETTING = ("late_accuracy", "gap", "backward")
 
 
 class Column(NamedTuple):
@@ -85,7 +85,7 @@ def table(
   for column, lines in shown.items():
     unit = column.unit(means)
     texts = _texts(lines, unit, by)
-    body[column.named(unit)] = [texts.get(key, ABSENT) for key in index]
+    body[column.named(unit)] = [texts.get(key, _ABSENT) for key in index]
   return pd.DataFrame(body, index, dtype=object)
 
 
@@ -101,7 +101,7 @@ def _texts(
   lines: pd.DataFrame, unit: Quantity, by: Sequence[str]
 ) -> dict[tuple, str]:
   """Formats the numbers of a column: the values of `by` -> text."""
-  marked = {leader(rivals, unit.best) for _, rivals in _rivals(lines, by)}
+  marked = {_leader(rivals, unit.best) for _, rivals in _rivals(lines, by)}
   texts = {}
   for i, line in lines.iterrows():
     ours = number(line.value, line.half, unit)
@@ -112,7 +112,7 @@ def _texts(
   return texts
 
 
-def leader(rivals: pd.DataFrame, best: str) -> object:
+def _leader(rivals: pd.DataFrame, best: str) -> object:
   """Finds the line that leads all others by more than the interval, if any.
 
   The lead must exceed √(h² + h′²), the half-width of the difference of two
@@ -132,7 +132,7 @@ def leader(rivals: pd.DataFrame, best: str) -> object:
 def number(value: float, half: float, unit: Quantity) -> str:
   """Formats a value and its half-width, if any, as in "1.20 ± 0.30"."""
   if pd.isna(value):
-    return ABSENT
+    return _ABSENT
   text = rounded(unit.scale * value, unit.digits)
   if unit.sign:
     text = text if text.startswith("-") else f"+{text}"
@@ -176,7 +176,7 @@ def main_table(means: pd.DataFrame) -> pd.DataFrame:
   metrics = [metric for metric in means.metric if metric not in QUANTITIES]
   columns = [
     *(Column("accuracy", name) for name in sets),
-    *(Column(metric, sets[-1]) for metric in FORGETTING),
+    *(Column(metric, sets[-1]) for metric in _FORGETTING),
     *itertools.starmap(Column, printed.to_numpy()),
     *(Column(name, sets[-1]) for name in [*metrics, "offload", "latency"]),
     Column("bytes_per_round"),
@@ -216,7 +216,9 @@ def escaped(text: object) -> str:
 def terminal(lines: pd.DataFrame) -> str:
   """Writes a table as aligned text; a star marks the leading row."""
   heads, *body = _written(lines, files.printable)
-  short = [[MARKED.sub(r"*\1", x).replace(" ± ", "±") for x in y] for y in body]
+  short = [
+    [_MARKED.sub(r"*\1", x).replace(" ± ", "±") for x in y] for y in body
+  ]
   # The heads are passed as a line: tabulate widens columns that have headers.
   stacked = [head.replace(" ", "\n") for head in heads]
   rows = [stacked, tabulate.SEPARATING_LINE, *short]
@@ -228,7 +230,7 @@ def latex(lines: pd.DataFrame) -> str:
   """Writes a tabular for booktabs; LuaLaTeX and XeLaTeX know letters as ρ."""
   heads, *body = _written(lines, files.printable)
   text = _tabulate(body, heads, lines, "latex_booktabs")
-  return MARKED.sub(r"\\textbf{\1}", text) + "\n"
+  return _MARKED.sub(r"\\textbf{\1}", text) + "\n"
 
 
 def _written(

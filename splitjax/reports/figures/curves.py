@@ -32,17 +32,17 @@ from splitjax.reports.quantities import (
 from splitjax.reports.results import Results
 
 Part = TypeVar("Part")
-Look = dict[str, Any]
+_Look = dict[str, Any]
 """Options of a matplotlib line."""
 
-MOST_PANELS = 16
+_MOST_PANELS = 16
 """A figure of more panels is not drawn: tables have its numbers."""
 
-WHOLE = ("round", "position", "severity")
+_WHOLE = ("round", "position", "severity")
 """Columns of whole numbers, whose axis is never logarithmic."""
 
-FINE_TUNED = "+FT"
-MARKERS = "osD^vPXp<>h"
+_FINE_TUNED = "+FT"
+_MARKERS = "osD^vPXp<>h"
 COLOURS = (
   "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
   " #000000 #882255 #999933 #332288 #7F7F7F #A6761D"
@@ -133,7 +133,7 @@ def lines(
   shared = options.get("sharex", True)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    if x in WHOLE:
+    if x in _WHOLE:
       axes.locator_params("x", integer=True)
     elif x != "rho":
       spread = (averaged if shared else part)[x]
@@ -267,19 +267,19 @@ def _by_panel(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
   return dict(list(table.groupby("panel", sort=False)))
 
 
-def look(number: int) -> Look:
+def look(number: int) -> _Look:
   """Returns how the n-th of several lines is drawn."""
-  marker = MARKERS[number % len(MARKERS)]
+  marker = _MARKERS[number % len(_MARKERS)]
   colour = COLOURS[number % len(COLOURS)]
   return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
 
 
-def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, Look]:
+def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, _Look]:
   """Returns how the rows that are shown are drawn; `names` are all rows.
 
   A fine-tuned copy has its row's colour, a dashed line and hollow markers.
   """
-  base = {name: name.removesuffix(FINE_TUNED) for name in names}
+  base = {name: name.removesuffix(_FINE_TUNED) for name in names}
   order = list(dict.fromkeys(base.values()))
   tuned = {"linestyle": "--", "markerfacecolor": "white"}
   return {
@@ -307,7 +307,7 @@ def panels(
   *,
   title: str,
   results: Results | None = None,
-  shown: Mapping[Any, Look] | None = None,
+  shown: Mapping[Any, _Look] | None = None,
   xlabel: str = "",
   ylabel: str = "",
   **options: Any,
@@ -319,7 +319,7 @@ def panels(
   title names the data and seeds of `results`. Panels share both axes unless
   `options`, those of `Figure.subplots`, say otherwise.
   """
-  if not 0 < len(parts) <= MOST_PANELS:
+  if not 0 < len(parts) <= _MOST_PANELS:
     return None
   rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
   columns = math.ceil(len(parts) / rows)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from splitjax.reports.figures import curves
 
-MOST_NAMED = 20
+_MOST_NAMED = 20
 """The most groups that a legend lists; of more it gives only the number."""
 
 
@@ -99,7 +99,7 @@ def embeddings(
       look |= {"linestyle": "", "markeredgecolor": "0.2", "alpha": 0.8}
       axes.plot(*positions[groups[name] == member].T, **look)
     axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
-    many = len(members) > MOST_NAMED
+    many = len(members) > _MOST_NAMED
     key = f"{len(members)} {name}s; colours repeat" if many else name
     where: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.06)}
     curves.legend(axes, {} if many else shown, title=key, ncols=5, **where)
