@@ -25,7 +25,6 @@ MODULES = (
   "splitjax.methods.optimizer",
   "splitjax.methods.task_losses",
   "splitjax.reports.figures",
-  "splitjax.reports.figures.curves",
   "splitjax.wire",
 )
 """Those that document a public registry, or are public themselves."""

@@ -204,8 +204,6 @@ def _checked(
       f"parts have rows {rows.min()} to {rows.max()}: image has rows"
       f" 0..{len(image) - 1}"
     )
-  if len(np.unique(rows)) < len(rows):
-    raise UserError("parts have a row twice: a sample has one client")
   if len(label) != len(image):
     raise UserError(f"label has {len(label)} rows and image {len(image)}")
   integers = np.issubdtype(label.dtype, np.integer)

@@ -43,7 +43,6 @@ def test_a_rate_that_changes_needs_no_other_program_and_lowers_the_loss():
     ({"image": IMAGE[:0]}, "image"),
     ({"parts": [np.array([0, 60])]}, "parts"),
     ({"parts": [np.array([-1, 3])]}, "parts"),
-    ({"parts": [np.array([0, 1]), np.array([1, 2])]}, "parts"),
     ({"label": LABEL.astype(str)}, "label"),
     ({"batch": 0}, "batch"),
     ({"epochs": 0}, "epochs"),
