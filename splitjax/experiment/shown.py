@@ -22,7 +22,7 @@ class Shown(NamedTuple):
   """The images that each client classifies, and where its answers are.
 
   The exits have the answer for test sample m of client n in the row and the
-  column `answers`[:, n, m]; the row is that of the client that computed it.
+  column `answers[:, n, m]`; the row is that of the client that computed it.
   """
 
   rows: np.ndarray  #: [N, chunks, B] int32, rows of the task's pool

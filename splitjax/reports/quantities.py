@@ -12,7 +12,8 @@ class Quantity(NamedTuple):
   """How a metric is printed.
 
   Attributes:
-    name, unit: the head of its column; the unit stands in brackets.
+    name: in the head of its column.
+    unit: stands in brackets behind the name.
     scale: factor from a number to the unit.
     digits: digits after the point.
     best: which values are better; tables mark a row that leads by them.
