@@ -46,7 +46,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "GRID",
       "LOCK",
       "claimed",
-      "comparable",
       "folder",
       "held",
       "kind_of",

@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +94,8 @@ def _evaluate(
   changes: Mapping[str, Any],
   name: str,
   figures: reporting.Figures,
-  keys: Sequence[str] | None = None,
 ) -> None:
-  """Evaluates the finished methods of a run, of its seeds, or of all cells.
-
-  Of a run those in `keys` are evaluated; None: all.
-  """
+  """Evaluates the finished methods of a run, of its seeds, or of all cells."""
   kind = workdirs.kind_of(folder)
   inner: reporting.Figures = "all" if figures == "all" else "none"
   if kind == "grid":
@@ -107,13 +103,13 @@ def _evaluate(
       with contextlib.suppress(workdirs.Unfinished):
         _evaluate(folder / cell["name"], changes, name, inner)
   elif kind == "seeds":
-    runs, keys = workdirs.comparable(workdirs.seeds_of(folder))
-    for run in runs:
-      _evaluate(run, changes, name, figures, keys)
+    for run in workdirs.seeds_of(folder):
+      with contextlib.suppress(workdirs.Unfinished):
+        _evaluate(run, changes, name, figures)
   else:
     workdirs.read_run(folder)  # a cell may not have begun
     with workdirs.held(folder):
-      _evaluate_run(folder, changes, name, figures, keys)
+      _evaluate_run(folder, changes, name, figures)
 
 
 def _evaluate_run(
@@ -121,9 +117,8 @@ def _evaluate_run(
   changes: Mapping[str, Any],
   name: str,
   figures: reporting.Figures,
-  keys: Sequence[str] | None,
 ) -> None:
-  """Evaluates a run's finished methods, or those of them in `keys`."""
+  """Evaluates a run's finished methods."""
   trained_config, facts = workdirs.read_config(workdir)
   config = copy.deepcopy(trained_config)
   assign(config, changes)
@@ -141,7 +136,7 @@ def _evaluate_run(
   for key in config.methods:
     if key not in stored:
       say(f"{workdir} has no finished {key}: left out")
-    elif keys is None or key in keys:
+    else:
       say(f"{key}: evaluating")
       _evaluate_method(task, key, workdir, trained_config, stored[key], name)
 

@@ -19,11 +19,10 @@ import contextlib
 import dataclasses
 import errno
 import io
-import itertools
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -392,26 +391,3 @@ def finished(workdir: Path, into: str = "") -> dict[str, About]:
   keys = read_run(workdir)["config"]["methods"]
   stored = {key: read_about(workdir / into, key) for key in keys}
   return {key: about for key, about in stored.items() if about is not None}
-
-
-def comparable(
-  runs: Sequence[Path], into: str = ""
-) -> tuple[list[Path], list[str]]:
-  """Chooses what to report on the runs of several seeds.
-
-  Returns the runs that have finished a method with the most rounds so far, and
-  the methods that all of these runs have finished so: a method, or rounds, that
-  are being added wait until every seed has them.
-  """
-  stored = {run: finished(run, into) for run in runs}
-  abouts = itertools.chain(*(by_key.values() for by_key in stored.values()))
-  most = max((about.rounds for about in abouts), default=0)
-  keys = {
-    run: [key for key, about in by_key.items() if about.rounds == most]
-    for run, by_key in stored.items()
-  }
-  trained = [run for run in runs if keys[run]]
-  candidates = keys[trained[0]] if trained else []
-  return trained, [
-    k for k in candidates if all(k in keys[run] for run in trained)
-  ]

@@ -205,29 +205,25 @@ def test_rows_of_fewer_rounds_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("done", "seeds", "keys"),
+  ("done", "want"),
   [
-    (["ab", "ab", "ab"], [0, 1, 2], "ab"),
-    (["ab", "b", "b"], [0, 1, 2], "b"),  # an added one waits
-    (["ab", "b"], [0, 1], "b"),  # intervals want seeds
-    (["", "b"], [1], "b"),
-    (["", ""], [], ""),
+    ([{"a": 1, "b": 1}, {"b": 1}, {}], ["ab", "b"]),
+    # A mean is over seeds of equally many rounds: those of fewer wait.
+    ([{"a": 1, "b": 2}, {"a": 1, "b": 1}], ["ab", "a"]),
+    ([{"b": 1}, {"b": 2}], ["b"]),
   ],
 )
-def test_seeds_and_methods_that_can_be_compared(done, seeds, keys, tmp_path):
-  """`done` has the finished methods of each seed's run."""
+def test_seeds_and_methods_that_a_report_has(done, want, tmp_path):
+  """`done` has the finished methods of each seed's run, with their rounds."""
   for number, finished in enumerate(done):
     run = tmp_path / f"seed{number}"
     with experiment.claimed(run, config(a="local", b="fedavg"), {}):
-      for key in finished:
-        about = workdirs.About(rounds=1)
+      for key, rounds in finished.items():
+        about = workdirs.About(rounds=rounds, methods={key: key})
         place = experiment.folder(run, key)
         workdirs.write_results(place, about, numbers.frame([], 0), {})
-  runs, methods = experiment.comparable(experiment.seeds_of(tmp_path))
-  assert ([run.name for run in runs], methods) == (
-    [f"seed{number}" for number in seeds],
-    list(keys),
-  )
+  results = experiment.collect(tmp_path)
+  assert ["".join(run.methods) for run in results.runs] == want
 
 
 @pytest.mark.slow
