@@ -177,6 +177,11 @@ def test_numbers_of_each_kind():
   np.testing.assert_allclose(
     line.get_ydata(orig=False), 100 * late[order.index]
   )
+  # The same over the rounds: a line for each position, here of the last class.
+  curve = by_class[(by_class.metric == "accuracy") & by_class["round"].notna()]
+  curve = curve[curve["class"] == order.index[-1]].sort_values("round")
+  line = found["position_curves"].axes[0].get_lines()[-1]
+  np.testing.assert_allclose(line.get_ydata(orig=False), 100 * curve.value)
   # Clients: a dot each.
   line = found["accuracy_per_client"].axes[0].get_lines()[0]
   own = table[
@@ -186,6 +191,14 @@ def test_numbers_of_each_kind():
     line.get_xdata(orig=False),
     sorted(100 * of("accuracy", "client", lines=own)),
   )
+
+
+def test_colours_of_other_numbers_than_per_cents_span_their_range():
+  results = full_results(rows=ROWS[:1], clients=12, classes=11)
+  table = figures.choose(results, "bytes", "client")
+  figure = figures.heat(results, table, "client", "row", title="")
+  low, high = figure.axes[0].get_images()[0].get_clim()
+  assert (low, high) == (table.value.min(), table.value.max())
 
 
 def test_heat_maps_are_tables():

@@ -33,6 +33,7 @@ from splitjax.reports.results import Results
 LATE = 5
 """A late accuracy is the median of the last five evaluated rounds."""
 
+MOST_POSITIONS = 10
 MOST_THRESHOLDS = 6
 RHO = "ρ, OOD per ID test sample"
 
@@ -155,20 +156,33 @@ def class_accuracy(results: Results) -> Figure | None:
 
 def accuracy_over_position(results: Results) -> Figure | None:
   """Draws late accuracy over the position in the order (Hydra Figures 2, 6)."""
-  table = choose(results, "accuracy", "class", "round").sort_values("round")
+  table = _positions(results).sort_values("round")
   keys = "seed", "cell", "row", "class"
-  table = against(results, table, "position", *keys)
   groups = table.groupby(["metric", "panel", "position", *keys]).value
   late = groups.agg(lambda x: x.tail(LATE).median()).reset_index()
   title = "Late accuracy by position in the order of service"
   return lines(results, late, "position", title=title)
 
 
+def position_curves(results: Results) -> Figure | None:
+  """Draws the last ten positions over the rounds (Hydra Figures 13 to 18)."""
+  table = by_row(_positions(results)).sort_values("position")
+  table = table[table.position > table.position.max() - MOST_POSITIONS]
+  table["hue"] = table.position.map("position {:g}".format)
+  title = "Accuracy by position in the order of service"
+  return lines(results, table, "round", "hue", title=title)
+
+
+def _positions(results: Results) -> pd.DataFrame:
+  """Chooses accuracies of classes over the rounds, with their positions."""
+  table = choose(results, "accuracy", "class", "round")
+  return against(results, table, "position", "seed", "cell", "row", "class")
+
+
 def accuracy_per_client(results: Results) -> Figure | None:
   """Draws the accuracy of every client, on the first and the last test set."""
   table = by_set(choose(results, "accuracy", "client"))
-  named = {"title": "Accuracy of every client", "xlabel": label("accuracy")}
-  return dots(results, table, **named)
+  return dots(results, table, title="Accuracy of every client")
 
 
 def class_accuracy_per_client(results: Results) -> Figure | None:
@@ -206,8 +220,8 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
     accuracy_over_rho, accuracy_over_severity, accuracy_over_field,
     change_by_cell, learning_curves, accuracy_over_cost,
     accuracy_over_latency, effect_of_threshold, accuracy_over_gap,
-    class_accuracy, accuracy_over_position, accuracy_per_client,
-    class_accuracy_per_client, cost_per_client,
+    class_accuracy, accuracy_over_position, position_curves,
+    accuracy_per_client, class_accuracy_per_client, cost_per_client,
   )
 }  # fmt: skip
 """Name of a file -> the figure's function, in the order of the report."""

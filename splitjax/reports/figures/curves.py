@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -186,6 +187,7 @@ def bars(
         axes.bar_label(drawn, texts, size=7)
     name_ticks(axes, "x", order)
 
+  options = {"ylabel": _metric_of(table)} | options
   options |= {"results": results, "shown": shown, "sharey": False}
   size = (np.clip(0.45 * len(order) * len(shown), 4.3, 27), 2.3)
   return panels(_by_panel(table), draw, size, **options)
@@ -214,7 +216,8 @@ def dots(
 
   options["title"] += " (box: quartiles, line: median, triangle: mean)"
   size = (3.2, 0.6 + 0.36 * len(shown))
-  return panels(_by_panel(table), draw, size, results=results, **options)
+  options = {"xlabel": _metric_of(table)} | options | {"results": results}
+  return panels(_by_panel(table), draw, size, **options)
 
 
 def heat(
@@ -223,23 +226,27 @@ def heat(
   index: str,
   columns: str,
   *,
-  key: str = "accuracy [%]",
+  key: str = "",
   **options: Any,
 ) -> Figure | None:
   """Draws means over seeds by two columns as colours, white where none is.
 
-  `key` is the name of the colours, in per cent.
+  `key` is the name of the colours, by default the metric. Per cents are
+  coloured from 0 to 100, other numbers from the least to the largest.
   """
+  key = key or _metric_of(table)
   averaged = means(table, "panel", index, columns)
   rows = _ordered(averaged[index])
   across = _ordered(averaged[columns])
   colours = colormaps["cividis"].with_extremes(bad="white")
+  norm = Normalize(0, 100) if key.endswith("[%]") else Normalize()
+  norm.autoscale_None(averaged.value.dropna())
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
     values = part.pivot(index=index, columns=columns, values="value")
     values = values.reindex(index=rows, columns=across).astype(float)
     image: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": colours}
-    axes.imshow(values, vmin=0, vmax=100, **image)
+    axes.imshow(values, norm=norm, **image)
     axes.grid(visible=False)
     name_ticks(axes, "x", across)
     name_ticks(axes, "y", rows)
@@ -252,6 +259,12 @@ def heat(
     axes = figure.axes
     figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
   return figure
+
+
+def _metric_of(table: pd.DataFrame) -> str:
+  """Names the metric of a table, with its unit; "" if it has several."""
+  metrics = set(table.metric)
+  return label(metrics.pop()) if len(metrics) == 1 else ""
 
 
 def _ordered(names: pd.Series) -> list[Any]:
