@@ -17,7 +17,7 @@ from splitjax.evaluation.subject import Subject
 from splitjax.methods.method import Method
 from splitjax.models import sizes
 from splitjax.parameters import pytree
-from splitjax.types import Half, Shard, Tree
+from splitjax.types import Half, Tree
 from splitjax.wire import Ledger
 
 
@@ -131,8 +131,10 @@ def _traced(
   def begin(full, shards):
     key = jax.random.key(0)
     state = round.start(method, subject.fleet.layout, full, key)
-    image, label, *rows = shards[cohort]
-    shard = Shard(image, label, *trees.take(tuple(rows), 0))
+    of_cohort = shards[cohort]
+    none: Any = ()
+    first = trees.take(of_cohort._replace(image=none, label=none), 0)
+    shard = first._replace(image=of_cohort.image, label=of_cohort.label)
     samples = Samples(shard=shard, plan=subject.plans[cohort])
     client = trees.take(state.clients[cohort], 0)
     received = method.receive(client, state.server, samples, state.round, key)

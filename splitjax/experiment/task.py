@@ -265,16 +265,22 @@ def make_subject(task: Task, key: str) -> Subject:
     validation=validation,
     groups=task.test_sets.groups,
   )
-  put = functools.partial(
-    devices.put_on_devices, task.mesh, spec=devices.DIVIDED
-  )
+
+  def placed(shard: Shard) -> Shard:
+    none: Any = ()  # all clients share images and labels
+    of_clients = shard._replace(image=none, label=none)
+    on_devices = devices.put_on_devices(
+      task.mesh, of_clients, spec=devices.DIVIDED
+    )
+    return on_devices._replace(image=shard.image, label=shard.label)
+
   return Subject(
     task=task,
     key=key,
     method=method,
     fleet=fleet,
     plans=plans,
-    shards=tuple(Shard(*shard[:2], *put(tuple(shard[2:]))) for shard in shards),
+    shards=tuple(map(placed, shards)),
     sizes=np.array([len(part) for part in parts]),
     batch=plan.batch,
   )

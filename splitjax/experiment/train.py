@@ -109,8 +109,22 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
   # A run that resumed after its last round has no evaluation yet.
   if trained == rounds:
     judged = judge(method, state, method.subject.method.rows, None)
+  conclude(method, method_dir, state, record, log, judged)
+
+
+def conclude(
+  method: Programs,
+  method_dir: Path,
+  state: State,
+  record: Record,
+  log: Log,
+  judged: list[Scores],
+) -> None:
+  """Measures a method after its last round and writes its numbers."""
+  task = method.task
+  rounds = task.config.rounds
   machine.wait_for_all("logged")  # process 0 has written all lines
-  past = history.read_history(log, config, method.subject.method.rows)
+  past = history.read_history(log, task.config, method.subject.method.rows)
   end = End(
     subject=method.subject,
     scores=judged,
