@@ -72,6 +72,12 @@ class Trained(NamedTuple):
   personal: tuple[Net, ...]
   thresholds: dict[str, list[float]] | None
 
+  def __repr__(self) -> str:
+    """Says what was trained; the parameters would fill the screen."""
+    kind = type(self.method).__name__
+    count = self.network.fleet.num_clients
+    return f"Trained({kind}, {int(self.state.round)} rounds, {count} clients)"
+
   def client(self, n: int | str | NewClient) -> Net:
     """Returns the network that answers for client n, personalised if it was."""
     return self._pair(n).net
