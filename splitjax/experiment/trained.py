@@ -76,7 +76,9 @@ class Trained(NamedTuple):
     """Says what was trained; the parameters would fill the screen."""
     kind = type(self.method).__name__
     count = self.network.fleet.num_clients
-    return f"Trained({kind}, {int(self.state.round)} rounds, {count} clients)"
+    return (
+      f"Trained({kind}, after round {int(self.state.round)}, {count} clients)"
+    )
 
   def client(self, n: int | str | NewClient) -> Net:
     """Returns the network that answers for client n, personalised if it was."""
