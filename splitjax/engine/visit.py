@@ -23,7 +23,7 @@ from splitjax.engine.schedules import (
 )
 from splitjax.fleet.fleets import CohortShape, Layout
 from splitjax.methods import nets
-from splitjax.methods.method import Method, Shares
+from splitjax.methods.method import Method, Shares, add_up
 from splitjax.types import Batch, Client, Half, Server, Shard, Tree, UserError
 
 SMALL = 2**14
@@ -124,8 +124,7 @@ class Group(NamedTuple):
       name: zeros.at[number].add(getattr(reports, name))
       for name in ("masked", "bytes", "steps", "alone")
     }
-    sums = jax.tree.map(lambda x: x.sum(axis=0), reports)
-    return sums._replace(**by_number)
+    return add_up(reports)._replace(**by_number)
 
 
 def run(

@@ -144,8 +144,12 @@ def check_layers(config: Config, net: Backbone) -> None:
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
       " factory the argument style, or leave it out"
     )
-  layers = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
-  draws = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  leaves = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
+  layers = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in leaves
+  }
+  draws = any(p.endswith("/kernel") and x.ndim == 3 for p, x in layers.items())
   if config.init != "he" and draws:
     raise UserError(
       f"init={config.init!r}: {name} draws its layers as its paper does; leave"
@@ -157,7 +161,7 @@ def check_layers(config: Config, net: Backbone) -> None:
       needs[f"methods.{key}={spec.name}"] = "local"
   for field, norm in needs.items():
     kind = _NORMS.get(norm)
-    if kind and not any(is_norm(path, kind) for path, _ in layers):
+    if kind and not any(is_norm(path, kind) for path in layers):
       raise UserError(f"{field}: {name} does not normalise batches; change it")
 
 

@@ -5,6 +5,7 @@ FedBN and FedProx differ from FedAvg in a line or two, SCAFFOLD by control
 variates, which correct the drift of local steps.
 """
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, NamedTuple
 
 import jax
@@ -14,16 +15,9 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.fields import NOT_NEGATIVE
 from splitjax.methods import nets
-from splitjax.methods.method import (
-  Blocks,
-  Choice,
-  Losses,
-  Method,
-  Share,
-  is_norm,
-  share,
-)
+from splitjax.methods.method import Blocks, Losses, Method, Share, share
 from splitjax.methods.personal import Blended, FineTuning
+from splitjax.models.network import is_norm
 from splitjax.parameters import pytree
 from splitjax.types import (
   NO_BLOCKS,
@@ -61,7 +55,11 @@ class WholeNetwork(Method):
     return loss, ({"client": loss}, stats)
 
   def gradients(
-    self, half: Half, context: Tree, batch: Batch, moves: Choice | None = None
+    self,
+    half: Half,
+    context: Tree,
+    batch: Batch,
+    moves: Callable[[str], bool] | None = None,
   ) -> tuple[Blocks, Blocks, Losses]:
     """Differentiates the loss in the blocks that `moves` names; None: in all.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from splitjax import trees, wire
 from splitjax.methods import nets
-from splitjax.methods.method import means_of, shares_of
+from splitjax.methods.method import add_up, means_of, shares_of
 from splitjax.methods.splitfed import SplitFedV2
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -128,8 +128,7 @@ class Hydra(SplitFedV2):
 
 def mean_head(heads: Half) -> Half:
   """Averages the heads [G, ...] of groups with a participant."""
-  shares = jax.vmap(shares_of)(heads.net, heads.touched)
-  sums = jax.tree.map(lambda x: x.sum(axis=0), shares)
+  sums = add_up(jax.vmap(shares_of)(heads.net, heads.touched))
   common = trees.take(heads, 0)
   net = means_of(sums, common.net)
   touched = jax.tree.map(lambda on: on.any(), heads.touched)

@@ -5,7 +5,6 @@ are fields: floats are data of the compiled round, all else is static.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -18,7 +17,7 @@ from splitjax.data.feed import Samples
 from splitjax.methods import nets
 from splitjax.methods.optimizer import Optimizer, Outer
 from splitjax.models import network
-from splitjax.models.network import Backbone
+from splitjax.models.network import Backbone, is_norm
 from splitjax.parameters import pytree
 from splitjax.types import (
   NO_BLOCKS,
@@ -44,9 +43,6 @@ Losses = dict[str, Array]
 Blocks = dict[str, Tree]
 """Name of a block -> its parameters, gradients or statistics."""
 
-Choice = Callable[[str], bool]
-"""Tells of the name of a block, or a leaf's path, whether it is chosen."""
-
 Shares = dict[str, Tree]
 """Name -> a client's share of a sum over clients, or that sum.
 
@@ -58,8 +54,10 @@ class Share(NamedTuple):
   """A client's share of a mean over clients, or the sum of such shares.
 
   The mean of a block is sum_n w_n x_n / sum_n w_n over the clients n that send
-  it: `share` makes w_n x_n and w_n, the round adds both up, `mean` divides.
-  Where one share is of L means, a weight is [L], and totals are [L, ...].
+  it: `share` makes w_n x_n and w_n, `add_up` sums them over clients side by
+  side, the round over chunks, cohorts and devices, and `mean` divides. w_n is
+  `Method.weight`, or 0 for a client that sits out or is masked. Where one share
+  is of L means, a weight is [L], and totals are [L, ...].
   """
 
   total: Tree  #: w_n times the client's leaves x_n
@@ -87,6 +85,11 @@ def shares_of(net: Net, weight: Array | Net) -> Net:
   if isinstance(weight, Net):
     return nets.map_blocks(share, net, weight)
   return nets.map_blocks(lambda tree: share(tree, weight), net)
+
+
+def add_up(shares: Tree) -> Tree:
+  """Sums the shares of clients [n, ...], and what else they report."""
+  return jax.tree.map(lambda x: x.sum(axis=0), shares)
 
 
 def means_of(shares: Net, old: Net) -> Net:
@@ -385,11 +388,6 @@ class Method:
     wire.send_tree(f"{direction}/prefix", network.select(sent, blocks))
     if exit is not None:
       wire.send_tree(f"{direction}/exit", network.select(sent, (exit,)))
-
-
-def is_norm(path: str) -> bool:
-  """Tells whether a leaf's path is that of a batch normalisation."""
-  return any(part.startswith("BatchNorm") for part in path.split("/"))
 
 
 def is_head(path: str) -> bool:

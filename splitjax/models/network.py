@@ -170,13 +170,9 @@ def is_exit(name: str) -> bool:
   return name.rpartition("/")[2].startswith("exit")
 
 
-def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
-  """Tells whether the leaf at a path belongs to a normalisation layer.
-
-  A path is one of jax.tree_util.tree_map_with_path; flax names a layer after
-  its class, as in BatchNorm_0. `kind`: "BatchNorm", "GroupNorm" or "LayerNorm".
-  """
-  return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
+def is_norm(path: str, kind: str = "BatchNorm") -> bool:
+  """Tells whether a leaf's path names a layer, "block1/BatchNorm_0/scale"."""
+  return any(part.startswith(kind) for part in path.split("/"))
 
 
 def init(backbone: Backbone, key: Array) -> Net:

@@ -16,7 +16,7 @@ from worlds import networks, one_shard, world
 
 from splitjax import experiment
 from splitjax.data import Samples
-from splitjax.methods.method import is_norm
+from splitjax.models import is_norm
 from splitjax.trees import take
 
 

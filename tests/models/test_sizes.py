@@ -170,7 +170,8 @@ def test_norms_are_known_by_their_path(name, norm):
   assert bool(jax.tree.leaves(full.stats)) == (norm == "batch")
   for path, _ in jax.tree_util.tree_leaves_with_path(full):
     kinds = ("BatchNorm", "GroupNorm", "LayerNorm")
-    named = [k for k in kinds if is_norm(path, k)]
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    named = [k for k in kinds if is_norm(name, k)]
     # Nothing else has a scale or statistics; a bias may be a norm's or not.
     certain = path[-1].key in ("scale", "mean", "var")
     assert named == [kind] if certain else named in ([], [kind])
