@@ -4,31 +4,96 @@ import itertools
 
 import numpy as np
 import pytest
-from full_results import full_results
 from matplotlib import image
+from selected import values
 
 import splitjax
-from splitjax.reports import figures, numbers
+from splitjax.reports import Results, Run, figures, numbers
 from splitjax.reports.figures import curves, maps
+from splitjax.reports.results import gather
+from splitjax.types import Number
 
 FIGURES = True
 ROWS = ("HARMONY", "SplitGP", "SplitGP+FT")
+COSTS = {"bytes": 3e6, "modelled_seconds": 40.0, "joules": 7.0}
+
+
+def full_results(rows=ROWS, seeds=1, cells=({},), **sizes):
+  """Made-up results of cells x seeds runs with all numbers that are drawn."""
+  parts = []
+  for cell, seed in itertools.product(range(len(cells)), range(seeds)):
+    rng = np.random.default_rng([cell, seed])
+    lines = [
+      x for r, row in enumerate(rows) for x in of_row(row, r, rng, **sizes)
+    ]
+    evaluated = {"threshold_rule": "oracle", "target": 0.7}
+    run = Run(
+      keys={},
+      settings={"seed": seed, "data": {"name": "digits"}, "eval": evaluated},
+      methods=dict.fromkeys(rows, "local"),
+    )
+    table = numbers.frame(lines, seed)
+    parts.append(Results(title="made up", numbers=table, runs=(run,)))
+  keys = [cell for cell in cells for _ in range(seeds)]
+  return gather("made up", parts, keys)
+
+
+def of_row(
+  row, r, rng, sets=("0.0", "0.4", "0.8"), clients=range(6), classes=range(4),
+  rounds=(10, 20, 30, 40),
+):  # fmt: skip
+  """Numbers of the r-th row; every second one knows its classes' positions."""
+
+  def line(metric, value, **where):
+    return Number(metric, value, row, **where)
+
+  def share(**where):
+    return line("accuracy", rng.uniform(0.3, 0.9), **where)
+
+  last = {"set": sets[-1]}
+  for name in sets:
+    yield share(set=name)
+    yield line("latency", 20_000 * rng.uniform(1, 2), set=name)
+    for threshold in (0.0, 0.2, 0.8, 2.3):
+      yield share(set=name, threshold=threshold)
+      latency = 20_000 / (1 + threshold)
+      yield line("latency", latency, set=name, threshold=threshold)
+    yield from (share(set=name, client=str(n)) for n in clients)
+    yield from (share(set=name, round=n) for n in rounds)
+  for cost, size in COSTS.items():
+    for n, client in enumerate(clients, 1):
+      yield line(cost, size * n, client=str(client))
+    for n in rounds:
+      yield line(cost, size * n * (1 + r), round=n)
+  yield line("late_accuracy", rng.uniform(0.3, 0.9), **last)
+  yield line("gap", rng.uniform(0.1, 0.3), **last)
+  positions = rng.permutation(len(classes)) + 1
+  for c, word in enumerate(map(str, classes)):
+    yield share(label=word, **last)
+    if not r % 2:
+      yield line("position", positions[c], label=word, **last)
+    yield from (share(label=word, round=n, **last) for n in rounds)
+    for n, client in enumerate(map(str, clients)):
+      if (n + c) % 3:
+        where = {"client": client, "label": word, **last}
+        yield share(**where)
+        yield line("training_samples", 10 * (n + 1) + c, **where)
+
+
 HOSTILE = ("A $label$ that is long and ends in _x" * 3, "_x", "$$", "α_{2}^3")
 SEVERITIES = ["pixelate 1", "pixelate 3", "rotation 1", "rotation 2"]
 GRID = [{"data.partition.alpha": alpha} for alpha in (0.1, 0.3, 1.0)]
 MANY = {
   "rows": HOSTILE,
   "seeds": 2,
-  "clients": 100,
-  "classes": 30,
-  "rounds": tuple(range(1, 31)),
-  "client_names": [f"Hospital ${n} of a long name" for n in range(100)],
-  "class_names": [f"$class {n}_" for n in range(30)],
+  "rounds": range(1, 31),
+  "clients": [f"Hospital ${n} of a long name" for n in range(100)],
+  "classes": [f"$class {n}_" for n in range(30)],
 }
 ONE_SEED = "class_accuracy_per_client"
 OF_CELLS = ["accuracy_over_severity", "accuracy_over_field", "change_by_cell"]
 CASES = {
-  "one row": ({"rows": ROWS[:1], "clients": 2, "classes": 2}, OF_CELLS),
+  "one row": ({"rows": ROWS[:1], "clients": "01", "classes": "01"}, OF_CELLS),
   "seeds": ({"seeds": 3}, [*OF_CELLS, ONE_SEED]),
   "many": (MANY, [*OF_CELLS, ONE_SEED]),
   "14 rows": ({"rows": [f"row {n}" for n in range(14)]}, OF_CELLS),
@@ -93,17 +158,15 @@ def test_lines_are_means_over_seeds_with_students_interval():
   results = full_results(seeds=3)
   figure = splitjax.figures.accuracy_over_rho(results)
   (axes,) = figure.axes
-  table = results.numbers
-  table = table[(table.metric == "accuracy") & (table.row == "SplitGP")]
-  table = numbers.final(table)
-  values = table.pivot(index="set", columns="seed", values="value")
+  shares = [
+    100 * np.array(values(results, "accuracy", "SplitGP", set=name))
+    for name in results.sets
+  ]
   line, _, (bars,) = axes.containers[1]
-  assert line.get_xdata(orig=False).tolist() == [0, 0.4, 0.8]
-  np.testing.assert_allclose(
-    line.get_ydata(orig=False), 100 * values.mean(axis=1)
-  )
+  means = np.stack([[0, 0.4, 0.8], np.mean(shares, axis=1)], axis=1)
+  np.testing.assert_allclose(line.get_xydata(), means)
   # Student's t for two degrees of freedom is 4.302653.
-  half = 100 * 4.302653 * values.std(axis=1) / np.sqrt(3)
+  half = 4.302653 * np.std(shares, axis=1, ddof=1) / np.sqrt(3)
   ends = np.array(bars.get_segments())[:, :, 1]
   np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) / 2, half, rtol=1e-6)
   assert "3 seeds (bars: 95 % interval)" in figure.get_suptitle()
@@ -126,114 +189,87 @@ def test_a_row_looks_the_same_in_every_figure():
     assert shown == {row: look["color"] for row, look in looks.items()}
 
 
+def assert_drawn(axes, x, y, line=0):
+  """A line of axes is through these points."""
+  points = axes.get_lines()[line].get_xydata()
+  np.testing.assert_allclose(points, np.stack([x, y], axis=1))
+
+
 def test_numbers_of_each_kind():
-  results = full_results(rows=ROWS[:1], sets=("0.0", "0.8"), order=True)
-  found, table = drawn(results), results.numbers
-  whole = table[table.client.eq("") & table["class"].eq("")]
+  results = full_results(rows=ROWS[:1], sets=("0.0", "0.8"))
+  found = drawn(results)
 
-  def of(metric, *keys, lines=table):
-    return lines[lines.metric == metric].set_index(list(keys)).value
+  def of(metric, scale=100, **where):
+    return scale * np.array(values(results, metric, **where))
 
-  # Accuracy over bytes: both after the same round.
+  first = of("accuracy", set="0.0", round=True)
   axes = found["accuracy_over_cost"].axes
-  rounds = whole[whole["round"].notna() & (whole.set != "0.8")]
-  for part, (cost, scale) in zip(
-    axes, (("bytes", 1e-6), ("modelled_seconds", 1), ("joules", 1)), strict=True
-  ):
-    line, _, _ = part.containers[0]
-    target = part.get_lines()[-1]
-    np.testing.assert_allclose(
-      line.get_xdata(orig=False), scale * of(cost, "round", lines=rounds)
-    )
-    np.testing.assert_allclose(
-      line.get_ydata(orig=False), 100 * of("accuracy", "round", lines=rounds)
-    )
-    assert set(target.get_ydata(orig=False)) == {70}
+  costs = {"bytes": 1e-6, "modelled_seconds": 1, "joules": 1}
+  for part, (cost, scale) in zip(axes, costs.items(), strict=True):
+    assert_drawn(part, of(cost, scale, round=True), first)
+    assert set(part.get_lines()[-1].get_ydata()) == {70}  # the target
   # Accuracy against latency: a point; by thresholds, a line of one's own.
+  last = {"set": "0.8"}
   axes = found["accuracy_over_latency"].axes[1]
-  assert axes.get_lines()[0].get_xydata().tolist() == [
-    [
-      1e-3 * results.value("HARMONY", "latency", "0.8"),
-      100 * results.value("HARMONY", "accuracy", "0.8"),
-    ]
-  ]
-  keys = "row", "set", "threshold"
+  assert_drawn(axes, of("latency", 1e-3, **last), of("accuracy", **last))
   swept = figures.choose(results, "accuracy", "threshold")
+  keys = "row", "set", "threshold"
   swept = figures.against(results, swept, "latency", *keys)
-  figure = figures.lines(
-    results, swept[swept.set == "0.8"], "latency", title=""
-  )
-  lines = whole[whole.threshold.notna() & (whole.set == "0.8")]
-  np.testing.assert_allclose(
-    figure.axes[0].get_lines()[0].get_ydata(orig=False)[::-1],
-    100 * of("accuracy", "threshold", lines=lines),
-  )
-  # Late accuracy by position: the median of the last five evaluated rounds.
-  by_class = table[table["class"].ne("") & table.client.eq("")]
-  order = of("position", "class", lines=by_class).sort_values()
-  late = by_class[(by_class.metric == "accuracy") & by_class["round"].notna()]
-  late = late.groupby("class").value.apply(lambda x: x.tail(5).median())
-  (line,) = found["accuracy_over_position"].axes[0].get_lines()
-  np.testing.assert_allclose(
-    line.get_ydata(orig=False), 100 * late[order.index]
-  )
-  # The same over the rounds: a line for each position, here of the last class.
-  curve = by_class[(by_class.metric == "accuracy") & by_class["round"].notna()]
-  curve = curve[curve["class"] == order.index[-1]].sort_values("round")
-  line = found["position_curves"].axes[0].get_lines()[-1]
-  np.testing.assert_allclose(line.get_ydata(orig=False), 100 * curve.value)
-  # Clients: a dot each.
-  line = found["accuracy_per_client"].axes[0].get_lines()[0]
-  own = table[
-    table.client.ne("") & table["class"].eq("") & (table.set == "0.0")
+  swept = swept[swept.set == "0.8"]
+  (axes,) = figures.lines(results, swept, "latency", title="").axes
+  line = axes.get_lines()[0].get_ydata(orig=False)[::-1]
+  np.testing.assert_allclose(line, of("accuracy", threshold=True, **last))
+  # By position: the median of the last five evaluated rounds, and each round.
+  curves = [
+    of("accuracy", round=True, **last, **{"class": str(c)}) for c in range(4)
   ]
-  np.testing.assert_allclose(
-    line.get_xdata(orig=False),
-    sorted(100 * of("accuracy", "client", lines=own)),
-  )
-
-
-def test_colours_of_other_numbers_than_per_cents_span_their_range():
-  results = full_results(rows=ROWS[:1], clients=12, classes=11)
-  table = figures.choose(results, "bytes", "client")
-  figure = figures.heat(results, table, "client", "row", title="")
-  low, high = figure.axes[0].get_images()[0].get_clim()
-  assert (low, high) == (table.value.min(), table.value.max())
+  order = np.argsort(of("position", 1, **last, **{"class": True}))
+  (axes,) = found["accuracy_over_position"].axes
+  late = np.median(curves, axis=1)[order]
+  assert_drawn(axes, axes.get_lines()[0].get_xdata(orig=False), late)
+  axes = found["position_curves"].axes[0]
+  assert_drawn(axes, (10, 20, 30, 40), curves[order[-1]], line=-1)
+  # Clients: a dot each.
+  axes = found["accuracy_per_client"].axes[0]
+  line = axes.get_lines()[0].get_xdata(orig=False)
+  shares = of("accuracy", set="0.0", client=True)
+  np.testing.assert_allclose(line, sorted(shares))
 
 
 def test_heat_maps_are_tables():
-  results = full_results(rows=ROWS[:1], clients=12, classes=11)
+  results = full_results(rows=ROWS[:1], clients=range(12), classes=range(11))
   share, accuracy, _ = drawn(results)["class_accuracy_per_client"].axes
   held = share.get_images()[0].get_array()
   np.testing.assert_allclose(np.nansum(held, axis=1), 100)
-  table = results.numbers
   for n, c in ((0, 1), (7, 10), (11, 3)):
-    line = table[(table.client == str(n)) & (table["class"] == str(c))]
-    value = line.value[line.metric == "accuracy"].item()
-    assert accuracy.get_images()[0].get_array()[n, c] == pytest.approx(
-      100 * value
-    )
+    where = {"set": "0.8", "client": str(n), "class": str(c)}
+    (value,) = values(results, "accuracy", **where)
+    shown = accuracy.get_images()[0].get_array()[n, c]
+    assert shown == pytest.approx(100 * value)
+  # Colours of other numbers than per cents span their range.
+  table = figures.choose(results, "bytes", "client")
+  figure = figures.heat(results, table, "client", "row", title="")
+  span = figure.axes[0].get_images()[0].get_clim()
+  assert span == (table.value.min(), table.value.max())
 
 
 def test_a_grid_s_field_is_an_axis():
   results = full_results(cells=[*GRID[::-1], {"data.partition.alpha": 3.0}])
   found = drawn(results)
+
+  def of(row, metric, *alphas):
+    numbers = [results.value(row, metric, "0.8", alpha=x) for x in alphas]
+    return 100 * np.array(numbers)
+
   first, last = found["accuracy_over_field"].axes
   assert first.get_xscale() == "log" and last.get_title() == "ρ=0.8"
-  line, _, _ = last.containers[0]
-  assert line.get_xdata(orig=False).tolist() == [0.1, 0.3, 1.0, 3.0]
-
-  def values(row, metric, *alphas):
-    numbers = [results.value(row, metric, "0.8", alpha=x) for x in alphas]
-    return np.array(numbers)
-
-  wanted = 100 * values("HARMONY", "accuracy", 0.1, 0.3, 1.0, 3.0)
-  np.testing.assert_allclose(line.get_ydata(orig=False), wanted)
+  alphas = 0.1, 0.3, 1.0, 3.0
+  assert_drawn(last, alphas, of("HARMONY", "accuracy", *alphas))
   late, gap = found["change_by_cell"].axes
   heights = [bar.get_height() for bar in late.patches[:4]]
-  wanted = 100 * values("HARMONY", "late_accuracy", 1.0, 0.3, 0.1, 3.0)
+  wanted = of("HARMONY", "late_accuracy", 1.0, 0.3, 0.1, 3.0)
   np.testing.assert_allclose(heights, wanted)
-  change = values("SplitGP", "gap", 1.0) / values("HARMONY", "gap", 1.0) - 1
+  change = of("SplitGP", "gap", 1.0) / of("HARMONY", "gap", 1.0) - 1
   assert gap.texts[0].get_text() == f"{100 * change.item():+.0f}%"
 
 
@@ -242,19 +278,17 @@ def test_lacking_numbers_are_no_figure():
   table = results.numbers
   whole = table.index.isin(numbers.final(table).index)
   only = table[whole & (table.metric == "accuracy")]
-  few = splitjax.reports.Results("t", only, results.runs)
+  few = Results("t", only, results.runs)
   assert not drawn(few)
-  cells = splitjax.reports.results.gather("t", [few, few], GRID[:2])
+  cells = gather("t", [few, few], GRID[:2])
   assert set(drawn(cells)) == {"accuracy_over_field", "change_by_cell"}
-  nothing = splitjax.reports.Results(
-    "t", table.assign(value=np.nan), results.runs
-  )
+  nothing = Results("t", table.assign(value=np.nan), results.runs)
   assert not drawn(nothing)
   # A lacking number is a gap of a line.
   results = full_results()
   line = results.numbers.eval("metric == 'accuracy' and set == '0.4'")
   gap = results.numbers.assign(value=results.numbers.value.mask(line))
-  results = splitjax.reports.Results("t", gap, results.runs)
+  results = Results("t", gap, results.runs)
   line = drawn(results)["accuracy_over_rho"].axes[0].get_lines()[0]
   assert np.isnan(line.get_ydata(orig=False)).tolist() == [False, True, False]
 

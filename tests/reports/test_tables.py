@@ -1,16 +1,10 @@
 """Tables: which row leads, digits and units, and texts that users chose."""
 
-import re
-
 import pandas as pd
 import pytest
 
 from splitjax.reports import quantities, tables
 from splitjax.reports.tables import Column
-
-HOSTILE = (
-  "[a](http://b) \\ & % $ # _x_ { } ~ ^ | <b>&lt; > \" ` ' * \n \u202e \u0000"
-)
 
 
 def means(**rows):
@@ -59,15 +53,6 @@ def test_smaller_is_better_where_the_quantity_says_so():
   )
 
 
-def test_ours_and_the_paper_s_are_one_cell():
-  table = tables.table(
-    means(a=(0.7065, 0.0826, 0.7145, 0.0282), b=(0.5, None, 0.6)), ACCURACY
-  )
-  assert table.to_dict("list") == {
-    "accuracy [%] ρ=0.8": ["70.65 ± 8.26 (71.45 ± 2.82)", "50.00 (60.00)"]
-  }
-
-
 @pytest.mark.parametrize(
   ("metric", "value", "half", "text"),
   [
@@ -100,40 +85,10 @@ def test_a_power_of_ten_fits_the_column():
   }  # fmt: skip
 
 
-def test_a_line_for_each_cell_and_a_mark_in_each():
-  first = means(a=(0.2, 0.01), b=(0.1, 0.01)).assign(**{"x.k": 1})
-  second = means(b=(0.9, 0.01), a=(0.8, 0.01)).assign(**{"x.k": 2})
-  both = pd.concat([first, second], ignore_index=True)
-  table = tables.table(both, ACCURACY, ["x.k", "row"])
-  assert table.index.names == ["k", "method"]
-  text = [(*key, cell) for key, cell in table.iloc[:, 0].items()]
-  assert text == [
-    (1, "a", "**20.00 ± 1.00**"),
-    (1, "b", "10.00 ± 1.00"),
-    (2, "b", "**90.00 ± 1.00**"),
-    (2, "a", "80.00 ± 1.00"),
-  ]
-  # Runs of one method are neighbours, and are compared.
-  runs = tables.table(both, ACCURACY, ["row", "x.k"])
-  assert list(runs.index) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
-  assert [x.startswith("**") for x in runs.iloc[:, 0]] == [False, True] * 2
-
-
 def test_equal_last_words_are_told_apart():
   assert tables.axis_names(["a.lr", "b.lr", "run", "row"]) == [
     "a.lr", "b.lr", "run", "method",
   ]  # fmt: skip
-
-
-def test_what_users_named_stays_text_in_markdown():
-  table = tables.table(means(**{HOSTILE: (0.5, None)}), ACCURACY)
-  heads, aligned, line = tables.markdown(table).splitlines()
-  assert heads == "| method | accuracy [%] ρ=0.8 |"
-  assert aligned == "| :-- | --: |"
-  name, _, cell = line.strip("| ").rpartition(" | ")
-  assert cell == "50.00"
-  assert not re.search(r"<|(?<!\\)(?:[|`*$#~]|\]\()|[\u202e\u0000]", name)
-  assert "\\n" in name and "&lt;b&gt;&amp;lt;" in name and "\\_x\\_" in name
 
 
 def test_the_table_for_a_terminal():
