@@ -79,7 +79,7 @@ def compiled(name: str, word: str) -> dict[str, Any]:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
 
   state, shards = jax.tree.map(
-    placed, (jax.eval_shape(trial.state), trial.shards)
+    placed, (jax.eval_shape(lambda: trial.start(method)), trial.shards)
   )
   start = time.monotonic()
   with target.aimed_at(target.of([device])):

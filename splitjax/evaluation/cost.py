@@ -80,7 +80,8 @@ def of_round(plan: RoundWork, metrics: Metrics) -> Cost:
   Of the metrics it takes each client's bytes, its steps, and how many of these
   were without the server.
   """
-  profiles, rates = plan.hardware
+  hardware = plan.hardware
+  rates = hardware.rates
   sent, steps, alone = (
     np.asarray(x, np.float64)
     for x in (metrics.bytes, metrics.steps, metrics.alone)
@@ -95,9 +96,9 @@ def of_round(plan: RoundWork, metrics: Metrics) -> Cost:
   on = (sent > 0) | (steps > 0)
   work = served * plan.client + by_itself * plan.alone + on * plan.once
   trips = served * plan.trips + (sent > 0)
-  computes = work / (1e9 * np.array(profiles.compute))
-  transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
-  waits = trips * np.array(profiles.latency) / 1e3 + _TIMEOUT * alone
+  computes = work / (1e9 * np.array(hardware.compute))
+  transfers = 8 * sent / (1e6 * np.array(hardware.bandwidth))
+  waits = trips * np.array(hardware.latency) / 1e3 + _TIMEOUT * alone
 
   busy = computes + transfers + waits
   longest = busy.sum() if plan.relay else busy.max(initial=0.0)

@@ -16,7 +16,7 @@ from splitjax.evaluation import gate
 from splitjax.evaluation.means import over_clients, ratio
 from splitjax.evaluation.subject import Arrays, End, Finding, Subject
 from splitjax.fleet import orders
-from splitjax.fleet.orders import IN_TURN, NO_TURN, QueueSpec
+from splitjax.fleet.orders import IN_TURN, NO_TURN, Queue
 from splitjax.types import Number
 
 _LATE = 5
@@ -131,18 +131,21 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
   return maps.confusion(np.stack(tables), list(arrays))
 
 
-def queue(subject: Subject) -> QueueSpec:
-  """Makes the QueueSpec of a method whose clients are one cohort."""
+def queue(subject: Subject) -> Queue:
+  """Makes the queue of a method whose clients are one cohort."""
   (plan,) = subject.plans
   steps, _ = plan.of_round(subject.sizes)
   groups = subject.task.test_sets.groups
   if groups is None:
     groups = subject.task.class_counts.argmax(axis=1)
-  return QueueSpec(
+  config = subject.config
+  return Queue(
+    order=config.order.name,
+    rounds=config.rounds,
+    seed=config.seed,
+    turn=config.order.batches,
     steps=steps,
     label=groups,
-    turn=subject.config.order.batches,
-    seed=subject.config.seed,
   )
 
 
@@ -150,8 +153,7 @@ def positions(subject: Subject) -> dict[str, int]:
   """Maps classes to their clients' position in the server's cycles, if any."""
   if subject.method.topology not in IN_TURN:
     return {}
-  name = subject.config.order.name
-  ranks = orders.positions(queue(subject), name, subject.backbone.classes)
+  ranks = orders.positions(queue(subject), subject.backbone.classes)
   named = zip(subject.task.class_names, ranks or (), strict=False)
   return {name: rank for name, rank in named if rank >= 0}
 
@@ -160,7 +162,7 @@ def positions(subject: Subject) -> dict[str, int]:
 
 
 def interruptions(
-  turns: np.ndarray, line: QueueSpec
+  turns: np.ndarray, line: Queue
 ) -> tuple[np.ndarray, np.ndarray]:
   """Finds the points before the last full cycle and after each group in it.
 

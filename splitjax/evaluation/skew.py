@@ -150,10 +150,7 @@ def on_end(end: End) -> Finding:
   if not options.embeddings or subject.method.uncut:
     return Finding()
   rows, label = draw(task.test_sets, options.embeddings, subject.config.seed)
-  cohorts = subject.fleet.cohorts
-  depth = np.zeros(subject.fleet.num_clients, np.int32)
-  for cohort in cohorts:
-    depth[list(cohort.ids)] = cohort.depth
+  depth = np.array(subject.fleet.depths, np.int32)
   shown = exits.chunked(rows[None], options.batch_size)
   z = exits.evaluate_clients(
     subject.method,

@@ -13,13 +13,8 @@ from splitjax.config.config import CHANNELS, Config, OptimizerConfig
 from splitjax.engine import round
 from splitjax.fleet import fleets
 from splitjax.fleet.allocation import ALLOCATIONS
-from splitjax.fleet.fleets import Fleet
-from splitjax.fleet.resources import (
-  Devices,
-  Profiles,
-  Rates,
-  draw_profiles,
-)
+from splitjax.fleet.fleets import Fleet, own_fleet
+from splitjax.fleet.resources import Devices, Rates, draw_devices
 from splitjax.methods import METHODS, task_losses
 from splitjax.methods.fedavg import FedBN
 from splitjax.methods.method import Method
@@ -88,13 +83,10 @@ def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
   backbone = make_backbone(
     config, tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   )
-  chosen = config.fleet
-  ranges = {name: getattr(chosen, name) for name in Profiles._fields}
-  rates = {name: getattr(chosen, name) for name in Rates._fields}
-  hardware = Devices(
-    draw_profiles(config.num_clients, config.seed, Profiles(**ranges)),
-    Rates(**rates),
-  )
+  options = vars(config.fleet)
+  rates = Rates(**{name: options[name] for name in Rates._fields})
+  drawn = draw_devices(config.num_clients, config.seed, options)
+  hardware = drawn._replace(rates=rates)
   fleet = fleets.assign_depths(
     config.num_clients,
     backbone.cuts,
@@ -105,7 +97,7 @@ def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
   )
   return Network(
     backbone=backbone,
-    fleet=dataclasses.replace(fleet, hardware=hardware),
+    fleet=fleet._replace(hardware=hardware),
     mean=tuple(facts.get("mean", ())),
     std=tuple(facts.get("std", ())),
     names=tuple(facts.get("names", ())),
@@ -209,17 +201,6 @@ def make_optimizer(chosen: OptimizerConfig, rounds: int) -> Optimizer:
   return Optimizer(**fields, rounds=rounds)
 
 
-def own_fleet(method: Method, network: Network) -> Fleet:
-  """Returns the network's fleet, divided into the method's cohorts.
-
-  A cohort has the clients of one split depth. Clients that hold the whole
-  network are one cohort.
-  """
-  if not method.uncut:
-    return network.fleet
-  return fleets.with_full_depth(network.fleet, network.backbone.length)
-
-
 def abstract_state(
   method: Method, network: Network, widths: Sequence[int] | None = None
 ) -> State:
@@ -229,7 +210,7 @@ def abstract_state(
   there is no padding. Raises UserError if the method cannot start with these
   clients.
   """
-  clients = own_fleet(method, network).layout
+  clients = own_fleet(method, network.fleet).layout
   if widths is not None:
     cohorts = tuple(
       cohort._replace(width=count)

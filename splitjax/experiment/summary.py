@@ -11,6 +11,7 @@ from splitjax import files
 from splitjax.data.test_sets import realised_rho
 from splitjax.experiment.history import client
 from splitjax.experiment.task import Task
+from splitjax.fleet.resources import RESOURCES
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
 
@@ -68,7 +69,7 @@ def write_clients(task: Task, folder: Path) -> None:
     "training_samples": list(map(len, task.test_sets.parts)),
   }
   if fleet.hardware:
-    columns |= fleet.hardware.profiles._asdict()
+    columns |= {name: getattr(fleet.hardware, name) for name in RESOURCES}
   text = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
   files.write(folder / _CLIENTS, text.encode())
 

@@ -37,10 +37,9 @@ from splitjax.experiment.network import (
   check_layers,
   make_method,
   make_network,
-  own_fleet,
 )
 from splitjax.fleet import cohorts, fleets
-from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.fleets import Fleet, own_fleet
 from splitjax.fleet.orders import Queue
 from splitjax.methods.method import Method
 from splitjax.models.network import Pretrained, init
@@ -203,7 +202,8 @@ def _devices(config: Config, network: Network) -> int | None:
   several = machine.is_distributed() or aim.platform != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
-  return min(len(aim.devices), max(fleets.slots(network.fleet)))
+  layout = network.fleet.layout
+  return min(len(aim.devices), max(map(layout.computed, layout.cohorts)))
 
 
 def run_key(seed: Any) -> Array:
@@ -293,7 +293,7 @@ def _divide(task: Task, method: Method) -> Fleet:
   CPU, because one client keeps the cores busy and its arrays stay in the cache,
   and all clients on other devices.
   """
-  fleet = own_fleet(method, task.network)
+  fleet = own_fleet(method, task.network.fleet)
   chunk = task.config.system.clients_per_chunk
   size = None if chunk == "auto" else int(chunk)
   if chunk == "auto" and target.current().platform == "cpu":

@@ -26,13 +26,13 @@ from splitjax.experiment.network import (
   from_scratch,
   make_method,
   make_network,
-  own_fleet,
 )
 from splitjax.experiment.programs import Programs, on_first_device
 from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
 from splitjax.files import Json
-from splitjax.fleet import Fleet, without_padding
+from splitjax.fleet.cohorts import group_of
+from splitjax.fleet.fleets import Fleet, own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models.network import embedding, init, prefix, select
@@ -260,10 +260,7 @@ class Trained(NamedTuple):
     plan = feed.BatchPlan(self.config.batch_size, epochs, net.mean, net.std)
     plan = plan.for_clients([len(label)])
     counts = np.bincount(label, minlength=net.backbone.classes)
-    group = method.group(counts[None])
-    cuts = method.cuts(net.fleet)
-    if cuts is not None:
-      group = np.searchsorted(net.backbone.cuts, cuts[[number]])
+    group = group_of(method, net.fleet, counts[None], [number])
     rows = jnp.arange(len(label))
     shard = Shard(
       image=jnp.asarray(image),
@@ -280,7 +277,7 @@ class Trained(NamedTuple):
   @property
   def _fleet(self) -> Fleet:
     """The clients, in the method's cohorts."""
-    return own_fleet(self.method, self.network)
+    return own_fleet(self.method, self.network.fleet)
 
   def _pair(self, n: int | str | NewClient) -> NewClient:
     """Returns the networks that answer for client n."""
@@ -387,7 +384,7 @@ def load(
 
   path = storage.path_of(workdirs.folder(workdir, key), number)
   state = storage.read(path, shapes).state
-  fleet = own_fleet(method, network)
+  fleet = own_fleet(method, network.fleet)
   personal: tuple[Net, ...] = ()
   if about and any(row.personal for row in method.rows):
     # The same program gives the same networks as at the end of the training.

@@ -12,14 +12,14 @@ options of `fleet.allocation` in a config. Allocations run in NumPy on the host.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy import ndarray
 
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.fleet.fleets import even_depths
-from splitjax.fleet.resources import Devices, Rates
+from splitjax.fleet.resources import Devices
 from splitjax.models import sizes
 from splitjax.models.network import Backbone
 from splitjax.types import UserError
@@ -31,7 +31,7 @@ depth is traced into the round, so compile time grows with their number."""
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> ndarray:
   """Draws cuts without regard to resources, each for about equally many."""
-  return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
+  return even_depths(len(devices.memory), backbone.cuts, seed)
 
 
 def supersfl(
@@ -47,17 +47,15 @@ def supersfl(
   """Chooses depths by SuperSFL's eq. 1, from memory and latency.
 
   d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
-  + eps)), L - 1), and at least 1, with L blocks and the resources m_i and lat_i
-  of `devices`. They are already drawn: `seed` is not used. alpha is in layers
-  per GB. The lowest latency has a ratio just below 1 because of eps, for which
-  the paper prints no value, so a whole beta adds beta - 1 layers.
+  + eps)), L - 1), and at least 1, with L blocks, memory m_i in GB and alpha in
+  layers per GB. The lowest latency has a ratio just below 1 because of eps, for
+  which the paper prints no value, so a whole beta adds beta - 1 layers.
 
-  Depths are then rounded down to a few of `backbone.depths`, see `_in_levels`.
-  With a cut after every block but the last, and as many levels as cuts, they
-  are those of eq. 1 itself.
+  Depths are then rounded down to a few cuts (`_in_levels`). With a cut after
+  every block but the last, and as many levels as cuts, they are eq. 1's.
   """
-  memory = np.array(devices.profiles.memory)
-  latency = np.array(devices.profiles.latency)
+  memory = np.array(devices.memory)
+  latency = np.array(devices.latency)
   speed = (latency.max() - latency) / (np.ptp(latency) + eps)
   depth = np.floor(alpha * memory) + np.floor(beta * speed)
   depth = np.clip(depth, 1, backbone.length - 1).astype(int)
@@ -74,8 +72,7 @@ def dfl(
 ) -> ndarray:
   """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
 
-  Depths are then rounded down to a few of `backbone.depths`, see `_in_levels`.
-  `alpha` is the weight of the time; `seed` is not used.
+  `alpha` is the weight of the time. Depths are rounded down (`_in_levels`).
   """
   depth = cheapest_cuts(devices, backbone, alpha)
   return _in_levels(depth, backbone.cuts, levels)
@@ -85,32 +82,8 @@ def cheapest_cuts(
   devices: Devices, backbone: Backbone, alpha: float
 ) -> ndarray:
   """Finds each client's cut of the least cost (`cut_costs`), [N] int."""
-  compute = np.array(devices.profiles.compute)[:, None]
-  bandwidth = np.array(devices.profiles.bandwidth)[:, None]
-  table = cut_table(backbone)
-  cost = cut_costs(table, compute, bandwidth, devices.rates, alpha)
+  cost = cut_costs(devices, backbone, alpha)
   return np.array(backbone.cuts)[cost.argmin(axis=1)]
-
-
-class CutTable(NamedTuple):
-  """What a sample costs at each of the network's K cuts, as arrays [K].
-
-  Attributes:
-    client: FLOPs of a forward pass at the client.
-    server: FLOPs of a forward pass at the server.
-    size: bytes of the features, in one direction.
-  """
-
-  client: ndarray
-  server: ndarray
-  size: ndarray
-
-
-def cut_table(backbone: Backbone) -> CutTable:
-  """Makes the CutTable of a network."""
-  flops = [sizes.flops_of_cut(backbone, k) for k in backbone.cuts]
-  client, server = np.array(flops).T
-  return CutTable(client=client, server=server, size=feature_bytes(backbone))
 
 
 def feature_bytes(backbone: Backbone) -> ndarray:
@@ -121,25 +94,23 @@ def feature_bytes(backbone: Backbone) -> ndarray:
   return 4.0 * np.array(numbers)
 
 
-def cut_costs(
-  table: CutTable,
-  compute: ndarray,
-  bandwidth: ndarray,
-  rates: Rates,
-  alpha: float,
-) -> ndarray:
-  """Computes the costs [..., K]: alpha T / |T| + (1 - alpha) E / |E|.
+def cut_costs(devices: Devices, backbone: Backbone, alpha: float) -> ndarray:
+  """Computes the costs [N, K]: alpha T / |T| + (1 - alpha) E / |E|.
 
   T is the time that a training sample takes at each cut, 3 (client / compute +
-  server / P) + 2 size / bandwidth, with the server's power P; a backward pass
-  costs as much as two forward passes. E is the energy that the client spends on
-  the sample. The norms are taken over the cuts. `compute` [..., 1] is in
-  GFLOP/s, `bandwidth` [..., 1] in Mbit/s; `rates` has P, and the watts that a
-  client draws.
+  server / P) + 2 size / bandwidth, with the FLOPs of a forward pass at client
+  and server, the server's power P and the bytes of the features; a backward
+  pass costs as much as two forward passes. E is the energy that the client
+  spends on the sample. The norms are taken over the cuts.
   """
-  busy = 3 * table.client / (1e9 * compute)
-  sent = 2 * 8 * table.size / (1e6 * bandwidth)
-  time = busy + sent + 3 * table.server / (1e9 * rates.server)
+  flops = [sizes.flops_of_cut(backbone, k) for k in backbone.cuts]
+  client, server = np.array(flops).T  # [K]
+  rates = devices.rates
+  compute = 1e9 * np.array(devices.compute)[:, None]
+  bandwidth = 1e6 * np.array(devices.bandwidth)[:, None]
+  busy = 3 * client / compute
+  sent = 2 * 8 * feature_bytes(backbone) / bandwidth
+  time = busy + sent + 3 * server / (1e9 * rates.server)
   energy = rates.watts * busy + rates.radio_watts * sent
 
   def scaled(x):
@@ -153,9 +124,8 @@ def _in_levels(
 ) -> ndarray:
   """Rounds depths [N] down to a few cuts, chosen evenly from `cuts`.
 
-  So no client gets a deeper cut than its resources allow, with one exception: a
-  depth below the shallowest cut is rounded up to that cut. `levels` is the
-  number of cuts to use; None: all, but at most MOST_LEVELS.
+  A depth below the shallowest cut is rounded up to it. `levels` is their count;
+  None: all, but at most `_MOST_LEVELS`.
   """
   if levels is None:
     levels = min(_MOST_LEVELS, len(cuts))

@@ -4,9 +4,8 @@ Clients of one depth form a cohort and are stacked on a leading axis. A compiled
 round knows a fleet by its `Layout` alone.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,29 +13,29 @@ from splitjax import trees
 from splitjax.fleet.resources import Devices
 from splitjax.types import Tree, UserError
 
+if TYPE_CHECKING:
+  from splitjax.methods.method import Method
 
-@dataclasses.dataclass(frozen=True)
-class Cohort:
-  """The clients of one depth, and how devices hold them.
 
-  Attributes:
-    depth: K, their cut.
-    ids: their numbers in the fleet, ascending.
-    padding: number of padding clients, which follow the real ones so that all
-      devices hold equally many clients. Padding clients have the number and
-      data of the first client, and never participate.
-    chunk: clients that a device trains at a time; None for all that it holds.
-  """
+class Cohort(NamedTuple):
+  """The clients of one depth, and how devices hold them."""
 
-  depth: int
-  ids: tuple[int, ...]
+  depth: int  #: K, their cut
+  ids: tuple[int, ...]  #: their numbers in the fleet, ascending
+  #: number of padding clients behind them, so that all devices hold equally
+  #: many. They have the number and data of the first, and never participate.
   padding: int = 0
-  chunk: int | None = None
+  chunk: int | None = None  #: clients that a device trains at a time; None: all
 
   @property
   def numbers(self) -> tuple[int, ...]:
     """Lists the client number at each place of the stacked leaves [N, ...]."""
     return self.ids + self.ids[:1] * self.padding
+
+  @property
+  def places(self) -> list[int]:
+    """Likewise its place among `ids`."""
+    return [*range(len(self.ids)), *[0] * self.padding]
 
 
 class CohortShape(NamedTuple):
@@ -73,23 +72,14 @@ class Layout(NamedTuple):
     return min(cohort.size, self.participants)
 
 
-@dataclasses.dataclass(frozen=True)
-class Fleet:
-  """All clients.
+class Fleet(NamedTuple):
+  """All clients."""
 
-  Attributes:
-    cohorts: by depth, shallowest first.
-    power: P_C of each client, by number, in parameters per unit of time.
-    hardware: the clients' devices; None if unknown.
-    participants: P, clients sampled per round.
-    devices: number of devices that every cohort is divided among.
-  """
-
-  cohorts: tuple[Cohort, ...]
-  power: tuple[float, ...]
-  participants: int
-  devices: int = 1
-  hardware: Devices | None = None
+  cohorts: tuple[Cohort, ...]  #: by depth, shallowest first
+  power: tuple[float, ...]  #: P_C [N], in parameters per unit of time
+  participants: int  #: P, clients sampled per round
+  devices: int = 1  #: number of devices that every cohort is divided among
+  hardware: Devices | None = None  #: the clients' devices; None: unknown
 
   @property
   def num_clients(self) -> int:
@@ -99,8 +89,10 @@ class Fleet:
   @property
   def depths(self) -> list[int]:
     """The depth of each client, by number."""
-    by_number = {n: cohort.depth for cohort in self.cohorts for n in cohort.ids}
-    return [by_number[n] for n in range(self.num_clients)]
+    by_number = np.zeros(self.num_clients, int)
+    for cohort in self.cohorts:
+      by_number[list(cohort.ids)] = cohort.depth
+    return by_number.tolist()
 
   @property
   def layout(self) -> Layout:
@@ -115,12 +107,7 @@ class Fleet:
 def even_depths(
   num_clients: int, depths: tuple[int, ...], seed: int
 ) -> np.ndarray:
-  """Draws the clients' depths, [N] int; each depth is about equally common.
-
-  Raises:
-    UserError: there are fewer clients than depths.
-  """
-  depths = tuple(sorted(set(depths)))
+  """Draws depths, [N] int, each about equally often; UserError if N is less."""
   if num_clients < len(depths):
     raise UserError(
       f"num_clients={num_clients} is fewer than the {len(depths)} split depths"
@@ -139,19 +126,12 @@ def assign_depths(
   power: tuple[float, ...] | None = None,
   cuts: Sequence[int] | np.ndarray | None = None,
 ) -> Fleet:
-  """Makes a fleet of clients, each at one of the depths.
+  """Makes a fleet of clients, each at one of the network's cut `depths`.
 
-  Args:
-    num_clients: N.
-    depths: cut depths of the network.
-    seed: seed of the shuffle.
-    participants: clients sampled per round; None for all.
-    power: P_C of each depth, shallowest first. None: a geometric series from 10
-      (shallowest) to 40, or 10 if there is only one depth.
-    cuts: [N] the depth of each client; None: `even_depths`.
-
-  Raises:
-    UserError: the numbers of clients, participants or powers do not fit.
+  `participants` of them are sampled per round; None: all. `power` is P_C of
+  each depth, shallowest first; None: a geometric series from 10 to 40, or 10
+  alone. `cuts` [N] are the clients' depths; None: `even_depths` by the seed.
+  UserError if the numbers of clients, participants or powers do not fit.
   """
   depths = tuple(sorted(set(depths)))
   if cuts is None:
@@ -169,15 +149,13 @@ def assign_depths(
       f" {len(depths)} split depths {depths}: give one for each"
     )
   # One cohort for each depth that clients have.
-  kind = np.searchsorted(depths, cuts)
-  cohorts = []
-  for k, depth in enumerate(depths):
-    ids = np.flatnonzero(kind == k)
-    if ids.size:
-      cohorts.append(Cohort(depth, tuple(ids.tolist())))
+  cuts = np.asarray(cuts)
   return Fleet(
-    cohorts=tuple(cohorts),
-    power=tuple(power[k] for k in kind),
+    cohorts=tuple(
+      Cohort(depth, tuple(np.flatnonzero(cuts == depth).tolist()))
+      for depth in np.unique(cuts).tolist()
+    ),
+    power=tuple(power[k] for k in np.searchsorted(depths, cuts)),
     participants=num_clients if participants is None else participants,
   )
 
@@ -193,48 +171,37 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 def with_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
   """Pads cohorts [N, ...] to a fleet's sizes, copying the first client."""
   return tuple(
-    trees.take(tree, np.array([*range(len(c.ids)), *[0] * c.padding]))
-    for tree, c in zip(cohorts, fleet.cohorts, strict=True)
+    trees.take(tree, np.array(cohort.places))
+    for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)
   )
 
 
-def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """Merges the cohorts; every client then has all `length` blocks."""
-  ids = tuple(range(fleet.num_clients))
-  return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
+def own_fleet(method: "Method", fleet: Fleet) -> Fleet:
+  """Returns the clients in a method's cohorts.
 
-
-def slots(fleet: Fleet) -> tuple[int, ...]:
-  """Counts the clients of each cohort that a round computes.
-
-  The numbers, min(N_c, P), are the same in every round, because shapes are
-  static.
+  Those of one split depth form one; all do if they hold the whole network.
   """
-  return tuple(min(len(c.ids), fleet.participants) for c in fleet.cohorts)
+  if not method.uncut:
+    return fleet
+  ids = tuple(range(fleet.num_clients))
+  whole = Cohort(method.backbone.length, ids)
+  return fleet._replace(cohorts=(whole,))
 
 
 def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:
   """Divides each cohort among the devices, and each device's part into chunks.
 
-  Args:
-    fleet: the clients.
-    devices: number of devices.
-    chunks: for each cohort the most clients that a device may train at a time;
-      None for all. Chunks may be smaller, which needs less padding.
-
-  Returns:
-    The fleet with padding clients, so that the places of every cohort are a
-    multiple of devices x chunk.
+  `chunks` has for each cohort the most clients that a device may train at a
+  time, or None for all; chunks may be smaller, which needs less padding. The
+  places of every cohort become a multiple of devices x chunk by padding.
   """
   cohorts = []
-  for cohort, chunk, count in zip(
-    fleet.cohorts, chunks, slots(fleet), strict=True
-  ):
+  for cohort, chunk in zip(fleet.cohorts, chunks, strict=True):
     if chunk is not None:
-      of_device = -(-count // devices)
+      # A round computes min(N_c, P) of a cohort's clients.
+      of_device = -(-min(len(cohort.ids), fleet.participants) // devices)
       chunk = -(-of_device // -(-of_device // chunk))
     lot = devices * (chunk or 1)
-    cohorts.append(
-      dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)
-    )
-  return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
+    padding = -len(cohort.ids) % lot
+    cohorts.append(cohort._replace(padding=padding, chunk=chunk))
+  return fleet._replace(cohorts=tuple(cohorts), devices=devices)

@@ -18,7 +18,7 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY
 from splitjax.fleet import allocation
-from splitjax.fleet.resources import RATES, Devices, Profiles
+from splitjax.fleet.resources import Devices
 from splitjax.methods import nets
 from splitjax.methods.fedavg import Unaveraged
 from splitjax.models import network, sizes
@@ -72,7 +72,7 @@ class DFL(Unaveraged):
     count = fleet.num_clients
     if self.cut is not None:
       return np.full(count, self.cut)
-    alike = Devices(Profiles._make([(1.0,) * count] * 4), RATES)
+    alike = Devices(*[(1.0,) * count] * 4)
     devices = fleet.hardware or alike
     return allocation.cheapest_cuts(devices, self.backbone, self.alpha)
 

@@ -1,7 +1,7 @@
 """A simulation without config or folder: arrays in, rounds out."""
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,45 +10,35 @@ from jax import Array
 
 from splitjax import rules, trees
 from splitjax.data import feed
-from splitjax.data.dataset import fitting, scale
+from splitjax.data.dataset import fitting, require, scale
 from splitjax.data.feed import BatchPlan
+from splitjax.data.partitions import Parts
 from splitjax.engine import round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
 from splitjax.fields import COUNT, convert, unknown
-from splitjax.fleet import cohorts, fleets, orders
-from splitjax.fleet.fleets import Fleet, Layout
-from splitjax.fleet.orders import Queue
+from splitjax.fleet import cohorts, fleets
+from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.orders import ORDERS, Queue
 from splitjax.methods.method import Method
 from splitjax.models import network
-from splitjax.types import (
-  Client,
-  Logits,
-  Metrics,
-  Server,
-  Shard,
-  State,
-  UserError,
-)
-
-
-class Keywords(TypedDict):
-  """What describes the clients to `run_round`."""
-
-  layout: Layout
-  plans: tuple[BatchPlan, ...]
-  faults: FaultTable
+from splitjax.models.network import Backbone
+from splitjax.types import Client, Logits, Metrics, Net, Server, Shard, State
 
 
 class Simulation(NamedTuple):
   """Clients with their data, ready for rounds of a method.
 
   Attributes:
+    method: the one that it was made for. Rounds take it, or another with other
+      numbers, such as a new learning rate, which runs in the same program:
+      `dataclasses.replace(method, lam=0.5)`.
     fleet: the clients.
     plans: the batches of each cohort.
     shards: of each cohort, its clients' data, arrays [N, ...].
     faults: drawn faults of the clients.
   """
 
+  method: Method
   fleet: Fleet
   plans: tuple[BatchPlan, ...]
   shards: tuple[Shard, ...]
@@ -62,19 +52,27 @@ class Simulation(NamedTuple):
     return jax.tree.map(jnp.copy, state)  # a round donates it
 
   def round(self, method: Method, state: State) -> tuple[State, Metrics]:
-    """Runs a round; the state is donated.
-
-    A method with other numbers, such as a new learning rate, runs in the same
-    program: `dataclasses.replace(method, lam=0.5)`.
-    """
+    """Runs a round; the state is donated."""
     rules.forget_replaced()
     return round.run_round(method, state, self.shards, **self.how)
 
   @property
-  def how(self) -> Keywords:
-    """The keywords of `run_round`."""
-    return Keywords(
-      layout=self.fleet.layout, plans=self.plans, faults=self.faults
+  def how(self) -> dict[str, Any]:
+    """The keywords of `run_round`, which describe the clients."""
+    return {
+      "layout": self.fleet.layout, "plans": self.plans, "faults": self.faults
+    }  # fmt: skip
+
+  def networks(self, method: Method, state: State) -> tuple[Net, ...]:
+    """Returns the networks [N, ...] of each cohort that begin a round."""
+
+    def network_of(client: Client, number: Array) -> Net:
+      del number  # clients may store nothing: it gives the axis
+      return method.model(client, state.server)
+
+    return tuple(
+      jax.vmap(network_of)(clients, shard.number)
+      for clients, shard in zip(state.clients, self.shards, strict=True)
     )
 
   def client(self, state: State, number: int) -> Client:
@@ -151,11 +149,10 @@ def simulate(
     >>> sim.predict(method, state, 0, images).client.shape
     (60, 2)
   """
-  image, label = _checked(method, image, label, parts)
+  image, label = _checked(method.backbone, image, label, parts)
   for name, count in (("batch", batch), ("epochs", epochs)):
     convert(count, Annotated[int, COUNT], name)
-  if order not in orders.ORDERS:
-    raise UserError(unknown("order", order, orders.ORDERS, "order"))
+  require(order in ORDERS, unknown("order", order, ORDERS, "order"))
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
   mean, std = scale(image, vocabulary=method.backbone.vocabulary)
@@ -172,47 +169,31 @@ def simulate(
   if method.validates and validation is not None:
     held_back = [validation] * len(parts)
   plans, shards = cohorts.deal(
-    method,
-    fleet,
-    split,
-    parts,
-    plan,
-    queue,
-    validation=held_back,
+    method, fleet, split, parts, plan, queue, validation=held_back
   )
-  return Simulation(fleet=fleet, plans=plans, shards=shards)
+  return Simulation(method=method, fleet=fleet, plans=plans, shards=shards)
 
 
 def _checked(
-  method: Method,
-  image: np.ndarray,
-  label: np.ndarray,
-  parts: Sequence[np.ndarray],
+  net: Backbone, image: np.ndarray, label: np.ndarray, parts: Parts
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns inputs and labels as the network takes them.
-
-  Raises UserError unless inputs, labels and rows suit the network.
-  """
-  net = method.backbone
-  classes = net.classes
+  """Returns inputs and labels as a network takes them; UserError if not."""
   dtype = str(np.asarray(image).dtype)
   image = fitting(image, net.shape, dtype, net.vocabulary)
-  label = np.asarray(label)
   rows = np.concatenate([np.asarray(part) for part in parts])
-  if rows.size and not (0 <= rows.min() and rows.max() < len(image)):
-    raise UserError(
-      f"parts have rows {rows.min()} to {rows.max()}: image has rows"
-      f" 0..{len(image) - 1}"
-    )
-  if len(label) != len(image):
-    raise UserError(f"label has {len(label)} rows and image {len(image)}")
-  integers = np.issubdtype(label.dtype, np.integer)
-  if not integers or label.min() < 0 or label.max() >= classes:
-    values = np.unique(label)[[0, -1]].tolist()
-    raise UserError(
-      f"label is {label.dtype} from {values[0]} to {values[1]}: give whole"
-      f" numbers in 0..{classes - 1}, the network's {classes} classes"
-    )
+  require(
+    not rows.size or (0 <= rows.min() and rows.max() < len(image)),
+    f"parts: give rows of image, 0..{len(image) - 1}",
+  )
+  label = np.asarray(label)
+  require(
+    label.dtype.kind in "iu"
+    and label.shape == (len(image),)
+    and (0 <= label.min() and label.max() < net.classes),
+    f"label is {label.dtype} {str(label.tolist()):.60}: give each of"
+    f" {len(image)} inputs a whole number in 0..{net.classes - 1}, the"
+    f" network's {net.classes} classes",
+  )
   return image, label
 
 
@@ -227,6 +208,4 @@ def fleet_of(
   net = method.backbone
   cuts = net.cuts or (net.length,)
   fleet = fleets.assign_depths(clients, cuts, seed, participants=participants)
-  if method.uncut:
-    fleet = fleets.with_full_depth(fleet, net.length)
-  return fleet
+  return fleets.own_fleet(method, fleet)

@@ -5,23 +5,17 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
-from jax import Array
 
-from splitjax.data.feed import BatchPlan
-from splitjax.engine import round
-from splitjax.engine.faults import NO_FAULTS, FaultTable
 from splitjax.engine.loops import one_server
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import toy
 from splitjax.simulation import loop
-from splitjax.simulation.loop import Keywords, Simulation
-from splitjax.types import Client, Metrics, Net, Shard, State
+from splitjax.simulation.loop import Simulation
 
 SHAPE = (4, 4, 1)
 CLASSES = 4
@@ -33,56 +27,7 @@ fleet_of = functools.partial(loop.fleet_of, clients=len(SIZES))
 """(method, participants=None) -> clients at the method's depths."""
 
 
-class Sandbox(NamedTuple):
-  """One method and its clients, ready for rounds; see Simulation."""
-
-  method: Method
-  fleet: Fleet
-  plans: tuple[BatchPlan, ...]
-  shards: tuple[Shard, ...]
-  faults: FaultTable = NO_FAULTS
-
-  def state(self, seed: int = 0) -> State:
-    """Makes the initial state, in new arrays that a round may donate."""
-    return self.simulation.start(self.method, seed)
-
-  def round(self, state: State) -> tuple[State, Metrics]:
-    """Runs a round; the state is donated."""
-    return self.simulation.round(self.method, state)
-
-  def lower(self, state: State) -> Any:
-    """Lowers a round, for its text and its costs."""
-    return round.run_round.lower(self.method, state, self.shards, **self.how)
-
-  def networks(self, state: State) -> tuple[Net, ...]:
-    """The networks [N, ...] of each cohort with which a round starts."""
-
-    def network(client: Client, number: Array) -> Net:
-      del number  # clients may store nothing: it gives the axis
-      return self.method.model(client, state.server)
-
-    return tuple(
-      jax.vmap(network)(clients, shard.number)
-      for clients, shard in zip(state.clients, self.shards, strict=True)
-    )
-
-  @property
-  def simulation(self) -> Simulation:
-    """The clients without the method."""
-    return Simulation(
-      fleet=self.fleet,
-      plans=self.plans,
-      shards=self.shards,
-      faults=self.faults,
-    )
-
-  @property
-  def how(self) -> Keywords:
-    """The keywords of `run_round`."""
-    return self.simulation.how
-
-
-def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
+def small(kind: Callable[..., Method], **options: Any) -> Simulation:
   """Makes a sandbox of a class as in METHODS, with these fields.
 
   Its clients have one or two depths; one where they share one server. If they
@@ -103,30 +48,21 @@ def build(
   sizes: tuple[int, ...] = SIZES,
   *,
   batch: int = 4,
-  epochs: int = 1,
-  steps: int | None = None,
   image: np.ndarray | None = None,
-  faults: FaultTable = NO_FAULTS,
-) -> Sandbox:
+  **plan: Any,
+) -> Simulation:
   """Makes a sandbox of clients that hold `sizes` samples.
 
-  Images [Z, H, W, c] uint8 are `stripes` by default; the rest as in `simulate`.
+  Images [Z, H, W, c] uint8 are `stripes` by default; `plan` as in `simulate`.
   """
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
   rows = parts(sizes)
   nobodys = np.setdiff1d(np.arange(len(label)), np.concatenate(rows))
-  simulated = loop.simulate(
-    method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
-    fleet=fleet, validation=nobodys, order="cyclic", rounds=ROUNDS,
+  return loop.simulate(
+    method, image, label, rows, batch=batch, fleet=fleet, validation=nobodys,
+    order="cyclic", rounds=ROUNDS, **plan,
   )  # fmt: skip
-  return Sandbox(
-    method=method,
-    fleet=simulated.fleet,
-    plans=simulated.plans,
-    shards=simulated.shards,
-    faults=faults,
-  )
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -191,7 +191,7 @@ def test_augmentation_differs_by_client_step_view_and_image():
 
 def test_a_round_visits_every_row_once_an_epoch():
   made = spied(fleet.assign_depths(6, (1,), 0), batch=4, epochs=3)
-  state, _ = made.round(made.state())
+  state, _ = made.round(made.method, made.start(made.method))
   for n, client in enumerate(by_number(made, state)):
     want = np.zeros(sum(SIZES) + 5, int)
     want[parts(SIZES)[n]] = 3

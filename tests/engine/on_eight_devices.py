@@ -18,48 +18,50 @@ import splitjax
 from splitjax import experiment
 from splitjax.engine import devices
 from splitjax.engine.round import run_round
-from splitjax.simulation import sandbox
-from splitjax.simulation.sandbox import Sandbox
+from splitjax.simulation import Simulation, sandbox
 
 TOLERANCE = 1e-9
 """In float64."""
 
 
 class Divided(NamedTuple):
-  """A world on several devices, with the methods of a Sandbox."""
+  """A world on several devices, with the methods of a Simulation."""
 
-  world: Sandbox
+  world: Simulation
   mesh: Any
 
   @property
   def fleet(self):
     return self.world.fleet
 
-  def networks(self, state):
-    return self.world.networks(state)
+  @property
+  def method(self):
+    return self.world.method
 
-  def state(self):
+  def networks(self, method, state):
+    return self.world.networks(method, state)
+
+  def start(self, method):
     """The state before the first round, on the devices."""
     specs = devices.state_specs(len(self.world.fleet.cohorts))
     where = devices.client_sharding(self.mesh, specs)
-    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
+    return jax.jit(lambda s: s, out_shardings=where)(self.world.start(method))
 
-  def arguments(self, state):
-    made = self.world
-    return (made.method, state, made.shards), {**made.how, "mesh": self.mesh}
+  @property
+  def how(self):
+    return {**self.world.how, "mesh": self.mesh}
 
-  def round(self, state):
+  def round(self, method, state):
     """Runs a round; the state is donated."""
-    given, named = self.arguments(state)
-    return run_round(*given, **named)
+    return run_round(method, state, self.world.shards, **self.how)
 
   def text(self):
     """The compiled program."""
-    given, named = self.arguments(self.state())
-    return run_round.lower(*given, **named).compile().as_text()
+    inputs = self.method, self.start(self.method), self.world.shards
+    return run_round.lower(*inputs, **self.how).compile().as_text()
 
 
-def divided(made: Sandbox, count: int, chunk: int | None = None) -> Divided:
+def divided(made: Simulation, count: int, chunk: int | None = None) -> Divided:
   """A world of SIZES whose clients are divided among devices."""
   fleet, mesh = chunked(made.fleet, chunk, count), devices.make_mesh(count)
   shards = []

@@ -7,6 +7,7 @@ from refusals import refused
 from worlds import distance, of_kind, play, world
 
 from splitjax import experiment
+from splitjax.engine.round import run_round
 from splitjax.fleet.fleets import assign_depths, divide
 from splitjax.methods import METHODS
 from splitjax.parameters import pytree
@@ -47,7 +48,7 @@ def test_chunks_of_one_client_take_its_own_steps_and_no_more():
   made = world("splitgp", sizes=sizes, epochs=2, chunk=1)
   place = of_kind(made, Counting)
   taken.clear()
-  jax.block_until_ready(place.round(place.state()))
+  jax.block_until_ready(place.round(place.method, place.start(place.method)))
   jax.effects_barrier()
   # Batches of four: three an epoch, or one.
   assert len(taken) == sum(2 * -(-size // 4) for size in sizes)
@@ -59,7 +60,8 @@ def test_chunks_hold_fewer_copies_of_the_server():
   def scratch(chunk):
     sizes = (8,) * 24
     made = world("splitgp", sizes=sizes, depths=(1,), chunk=chunk)
-    step = made.lower(made.state()).compile()
+    inputs = made.method, made.start(made.method), made.shards
+    step = run_round.lower(*inputs, **made.how).compile()
     return step.memory_analysis().temp_size_in_bytes
 
   assert scratch(1) < scratch(None) / 4

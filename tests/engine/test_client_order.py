@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from splitjax.fleet.orders import ORDERS, QueueSpec
+from splitjax.fleet.orders import ORDERS, Queue
 
 # Six clients; 0 and 3 have label 1, 1 and 4 label 0, 2 and 5 label 2.
 LABEL = np.array([1, 0, 2, 1, 0, 2])
-EVEN = QueueSpec(np.full(6, 2), LABEL, 1, 0)
-RAGGED = QueueSpec(np.array([3, 1, 2, 3, 2, 1]), LABEL, 1, 0)
+EVEN = Queue("cyclic", rounds=1, seed=0, steps=np.full(6, 2), label=LABEL)
+RAGGED = EVEN._replace(steps=np.array([3, 1, 2, 3, 2, 1]))
 
 
 @pytest.mark.parametrize("turn", [1, 2, 100])

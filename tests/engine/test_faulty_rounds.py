@@ -48,7 +48,7 @@ def test_rounds_with_faults_by_hand():
   share[4, 0], share[2, 2] = 0.5, 0.01
   share[3, 0] = 0.99  # rounded up, these are all its steps
   place = planned(place, dropped=dropped, share=share, server_down=down)
-  state = place.state()
+  state = place.start(place.method)
   before = by_number(place, state)
   # Client 4 takes 2 of 3 steps; a spy needs the server; client 2 takes 1 of 3.
   for on, late, steps in [
@@ -56,7 +56,7 @@ def test_rounds_with_faults_by_hand():
     (set(), set(), {}),
     ({0, 1, 2, 3, 4}, {2}, {**dict(enumerate(STEPS)), 2: 1}),
   ]:
-    state, metrics = place.round(state)
+    state, metrics = place.round(place.method, state)
     after = by_number(place, state)
     for n in range(6):
       new, old = after[n].memory, before[n].memory
@@ -106,7 +106,8 @@ def test_a_computation_of_a_round_can_do_without_the_server_too():
   made = spied(assign_depths(6, (1, 2), 0))
   place = of_kind(made, Prepared, total=made.method.total)
   down = only(1, 4)
-  state, metrics = planned(place, server_down=down).round(place.state())
+  place = planned(place, server_down=down)
+  state, metrics = place.round(place.method, place.start(place.method))
   counts = [client.memory.steps for client in by_number(place, state)]
   assert counts == [
     2000 + 100 * steps if away else 1000 + steps
@@ -127,7 +128,8 @@ def server_down(name, *who):
 
   def after(dropped, down):
     tables = {"dropped": only(*dropped), "server_down": only(*down)}
-    state, metrics = planned(place, **tables).round(place.state())
+    made = planned(place, **tables)
+    state, metrics = made.round(made.method, made.start(made.method))
     nets = networks(place, state)
     return nets, jax.device_get(state.server.net), jax.device_get(metrics)
 
@@ -182,12 +184,12 @@ def test_every_topology_handles_every_fault(name):
     share=np.where(only(1, rounds=4), 0.5, 1).astype(np.float32),
     server_down=only(2, rounds=4),
   )
-  state, participating = place.state(), 0
+  state, participating = place.start(place.method), 0
   before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
   programs = run_round._cache_size()
   alone = all(stage.alone for stage in place.method.stages())
   for _ in range(4):
-    state, metrics = place.round(state)
+    state, metrics = place.round(place.method, state)
     assert metrics.participants + metrics.faults["dropped"] == 5
     assert metrics.faults["alone"] == 0 or alone
     participating += int(metrics.participants)

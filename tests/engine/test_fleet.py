@@ -10,15 +10,18 @@ from marks import slow
 from refusals import refused
 from worlds import SIZES, assert_close, by_number, spied
 
+from splitjax import METHODS
 from splitjax.engine import round
 from splitjax.fleet.fleets import (
   Cohort,
   assign_depths,
   divide,
-  with_full_depth,
+  own_fleet,
   with_padding,
   without_padding,
 )
+from splitjax.methods import Optimizer
+from splitjax.models import toy
 
 DRAWS = [
   (7, (1, 2, 3), 2),  # fewer than cohorts: one has no participant
@@ -61,7 +64,9 @@ def test_power_is_geometric_or_as_given():
       assert fleet.power[n] == pytest.approx(10 * 4 ** (i / 3))
   fleet = assign_depths(9, (2, 3, 4), 1, power=(5.0, 6.0, 7.0), participants=4)
   assert {fleet.power[i] for i in fleet.cohorts[2].ids} == {7.0}
-  whole = with_full_depth(fleet, 8)
+  net = toy((4, 4, 1), 4, depths=(2,), length=8)
+  method = METHODS["fedavg"](backbone=net, optimizer=Optimizer(lr=0.1))
+  whole = own_fleet(method, fleet)
   assert whole.cohorts == (Cohort(8, tuple(range(9))),)
   assert (whole.power, whole.participants) == (fleet.power, 4)
 
@@ -111,10 +116,10 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
 def test_participants_train_and_the_others_stay(n, depths, p):
   sizes = (*SIZES, 10)[:n]
   made = spied(assign_depths(n, depths, 0, participants=p), sizes)
-  state = made.state()
+  state = made.start(made.method)
   for _ in range(6):
     before = by_number(made, state)
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
     after = by_number(made, state)
     worked = [
       i for i in range(n) if after[i].memory.begun > before[i].memory.begun

@@ -74,10 +74,10 @@ def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
   def outcome(on, dropped):
     method = dataclasses.replace(made.method, on=on)
     place = planned(made._replace(method=method), dropped=dropped)
-    before = jax.device_get(networks(place, place.state()))
-    state = place.state()
+    before = jax.device_get(networks(place, place.start(place.method)))
+    state = place.start(place.method)
     for _ in range(2):  # they are masked in every round
-      state, metrics = place.round(state)
+      state, metrics = place.round(place.method, state)
     return (
       before,
       networks(place, state),
@@ -115,9 +115,9 @@ def test_a_large_network_costs_only_its_client(name, number=1):
       return super().send(client, server, context, samples, weight, key)
 
   made = of_kind(made, Large)
-  state = made.state()
+  state = made.start(made.method)
   for _ in range(3):
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
     assert set(np.flatnonzero(metrics.masked)) <= {number}
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
   for other, net in enumerate(networks(made, state)):
@@ -154,8 +154,10 @@ class Marked(spoilt(METHODS["splitgp"], PARTS)):
 
 def test_one_bad_number_is_enough():
   made, bad = of_kind(world("splitgp"), Marked), [*PARTS]
-  state, _ = made.round(made.state())
-  state, metrics = made.round(state)  # the round before has spoilt nothing
+  state, _ = made.round(made.method, made.start(made.method))
+  state, metrics = made.round(
+    made.method, state
+  )  # the round before has spoilt nothing
   assert np.flatnonzero(metrics.masked).tolist() == bad
   sizes = np.concatenate([shard.size for shard in made.shards])
   numbers = np.concatenate([shard.number for shard in made.shards])
@@ -179,15 +181,16 @@ def test_one_bad_number_is_enough():
 )
 def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
   made = world(name, options=tuple(options.items()))
-  state = made.state()
+  state = made.start(made.method)
   before = jax.device_get((state.server, state.outer))
   for count in range(2):
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
     assert metrics.undone and not metrics.masked.any(), count
   assert same_bits((state.server, state.outer), before)
   nets = networks(made, state)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(nets))
-  assert not world(name).round(world(name).state())[1].undone
+  made = world(name)
+  assert not made.round(made.method, made.start(made.method))[1].undone
 
 
 def test_moments_that_overflow_are_undone_too():
@@ -200,8 +203,8 @@ def test_moments_that_overflow_are_undone_too():
 
   outer = Outer(name="fedadam")
   made = of_kind(world("fedavg"), Large, outer=outer)
-  before = jax.device_get(made.state().outer)
-  state, metrics = made.round(made.state())
+  before = jax.device_get(made.start(made.method).outer)
+  state, metrics = made.round(made.method, made.start(made.method))
   assert metrics.undone and not metrics.masked.any()
   assert same_bits(state.outer, before)
 

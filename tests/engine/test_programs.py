@@ -29,7 +29,7 @@ def programs(made, methods, seeds=(0,)):
   for method in methods:
     for seed in seeds:
       place = made._replace(method=method)
-      _, metrics = place.round(place.state(seed))
+      _, metrics = place.round(place.method, place.start(place.method, seed))
       losses.append({k: float(x) for k, x in metrics.losses.items()})
   return round.run_round._cache_size() - before, losses
 
@@ -70,9 +70,9 @@ def test_a_state_does_not_grow_with_its_clients(name):
   assert len(sizes) == 1 and sizes.pop() > 0
   # The first state is what all rounds keep.
   made = world(name)
-  state = made.state()
+  state = made.start(made.method)
   before = trees.num_bytes((state.clients, state.server))
-  state, _ = made.round(state)
+  state, _ = made.round(made.method, state)
   assert trees.num_bytes((state.clients, state.server)) == before
   assert made.fleet.layout.size == 6
 
@@ -92,4 +92,5 @@ class Leaking(METHODS["splitgp"]):
 def test_a_round_that_sends_inside_a_gradient_says_so():
   made = world("splitgp")
   with pytest.raises(RuntimeError, match=SAID):
-    of_kind(made, Leaking).round(made.state())
+    leaking = of_kind(made, Leaking)
+    leaking.round(leaking.method, leaking.start(leaking.method))

@@ -142,13 +142,13 @@ DECAY = (("weight_decay", 0.05),)
 )
 def test_a_round_equals_its_clients_one_by_one(name, lam, options):
   made = world(name, sizes=RAGGED, **options)
-  programs, state = {}, made.state()
+  programs, state = {}, made.start(made.method)
   for _ in range(2):
     found = all_alone(made, state, programs, options.get("batch", 4))
     assert len(found) == made.fleet.participants
     clients = next_clients(networks(made, state), found, lam)
     server = next_server(state.server.net, found)
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
     assert_close(
       [blocks(net) for net in networks(made, state)], clients, TOLERANCE
     )

@@ -101,11 +101,11 @@ def test_a_round_is_a_loop_over_its_order(name, epochs):
   servers, programs = {}, round.run_round._cache_size()
   for kind, order in ORDERS.items():
     order = order * epochs
-    state = made.state()
+    state = made.start(made.method)
     before = jax.device_get(state.server.net.stats)
     mean, server = one_by_one(made, state, order)
     place = served(made, order)
-    after, metrics = place.round(state)
+    after, metrics = place.round(place.method, state)
     servers[kind] = after.server.net.params
     assert_close(after.server.net, server, TOLERANCE)
     assert distance(after.server.net.stats, before) > 1e-3
@@ -152,9 +152,9 @@ def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
 
 def play(made, rounds=3):
   """(Networks, the server's) after some rounds, and all metrics."""
-  state, metrics = made.state(), []
+  state, metrics = made.start(made.method), []
   for _ in range(rounds):
-    state, of_round = made.round(state)
+    state, of_round = made.round(made.method, state)
     metrics.append(jax.device_get(of_round))
   return (networks(made, state), jax.device_get(state.server.net)), metrics
 

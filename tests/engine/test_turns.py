@@ -20,6 +20,7 @@ from worlds import (
 )
 
 from splitjax import METHODS, trees
+from splitjax.engine.round import run_round
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
   def outcome(on, dropped):
     method = dataclasses.replace(made.method, on=on)
     place = planned(made._replace(method=method), dropped=dropped)
-    state, metrics = place.round(place.state())
+    state, metrics = place.round(place.method, place.start(place.method))
     return jax.device_get((networks(place, state), state.server, metrics))
 
   nets, server, metrics = outcome(1.0, dropped & False)
@@ -66,8 +67,8 @@ def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
 def test_a_non_finite_server_is_undone():
   # The first step overflows.
   made = ordered("splitfed_v2", outer=(("lr", 3e38), ("momentum", None)))
-  before = jax.device_get(made.state().server.net)
-  state, metrics = made.round(made.state())
+  before = jax.device_get(made.start(made.method).server.net)
+  state, metrics = made.round(made.method, made.start(made.method))
   assert metrics.masked.all()
   assert_close(jax.device_get(state.server.net), before, 0.0)
 
@@ -76,14 +77,14 @@ def test_a_non_finite_server_is_undone():
 def test_dropped_clients_cost_no_turn_and_leave_the_server(name):
   made = world(name, outer=(("weight_decay", 0.1),), batch_norm=True)
   place = planned(made, dropped=np.ones((6, 1), bool))
-  state, metrics = place.round(place.state())
+  state, metrics = place.round(place.method, place.start(place.method))
   assert metrics.participants == 0 and metrics.wire["up/labels"] == 0
-  assert_close(state.server.net, place.state().server.net, 0.0)
+  assert_close(state.server.net, place.start(place.method).server.net, 0.0)
 
 
 def test_splitnn_pays_for_every_hand_over():
   made = ordered("splitnn")
-  size = trees.num_bytes(networks(made, made.state())[0].params)
+  size = trees.num_bytes(networks(made, made.start(made.method))[0].params)
   # The first client gets part-1 from the server. In the second round it is
   # handed on by the last client of the first, unless that is the same one.
   for order, first, second in (
@@ -91,9 +92,9 @@ def test_splitnn_pays_for_every_hand_over():
     ([0, 0, 0, 1, 1, 2, 2, 3], (3, 4), (4, 4)),
   ):
     place = served(made, order)
-    state = place.state()
+    state = place.start(place.method)
     for up, down in (first, second):
-      state, metrics = place.round(state)
+      state, metrics = place.round(place.method, state)
       sent = [metrics.wire[f"{way}/prefix"] for way in ("up", "down")]
       assert sent == [up * size, down * size]
 
@@ -106,9 +107,9 @@ def test_part_1_comes_from_who_was_last_in_the_round_before():
   )
   order = first.at[:, 1:].set(later[:, 1:])
   place = made._replace(shards=(made.shards[0]._replace(service_order=order),))
-  size = trees.num_bytes(networks(place, place.state())[0].params)
-  state, _ = place.round(place.state())
-  _, metrics = place.round(state)
+  size = trees.num_bytes(networks(place, place.start(place.method))[0].params)
+  state, _ = place.round(place.method, place.start(place.method))
+  _, metrics = place.round(place.method, state)
   # Client 3, who was last, is first: it hands on to 0, which does to 1 and 2.
   assert metrics.wire["up/prefix"] == metrics.wire["down/prefix"] == 3 * size
 
@@ -119,10 +120,10 @@ def test_who_misses_a_round_hands_nothing_on():
   # first client of a later round counts as another.
   made = ordered("splitnn", participants=2)
   made = served(made, [0, 0, 0, 1, 1, 2, 2, 3])
-  size = trees.num_bytes(networks(made, made.state())[0].params)
-  state, sent = made.state(), []
+  size = trees.num_bytes(networks(made, made.start(made.method))[0].params)
+  state, sent = made.start(made.method), []
   for _ in range(2):
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
     sent.append([metrics.wire[f"{way}/prefix"] for way in ("up", "down")])
   assert sent == [[size, 2 * size], [2 * size, 2 * size]]
 
@@ -131,7 +132,8 @@ def test_who_misses_a_round_hands_nothing_on():
 @pytest.mark.optimized
 def test_a_turn_copies_no_other_client():
   made = world("splitfed_v2", sizes=(8,) * 32)
-  text = made.lower(made.state()).compile().as_text()
+  inputs = made.method, made.start(made.method), made.shards
+  text = run_round.lower(*inputs, **made.how).compile().as_text()
   loops, entry = text.split("\nENTRY ")
   stack = r"f32\[32,16,8\]"  # of all clients' first kernels
   assert re.search(stack, loops + entry)

@@ -9,18 +9,16 @@ import pytest
 from marks import slow
 
 from splitjax import evaluation, models
-from splitjax.fleet import Profiles, Rates
-from splitjax.fleet.resources import Devices
+from splitjax.fleet import Devices, Rates
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import cnn4, cnn8
 from splitjax.types import Batch
 
-PROFILES = Profiles(
-  (1.0,) * 3, (100.0, 50.0, 10.0), (2.0, 1.0, 4.0), (8.0,) * 3
-)
 RATES = Rates(10.0, 5.0, 2.0, 100.0, 400.0)
-DEVICES = Devices(PROFILES, RATES)
+DEVICES = Devices(
+  (1.0,) * 3, (100.0, 50.0, 10.0), (2.0, 1.0, 4.0), (8.0,) * 3, RATES
+)
 PLAN = evaluation.RoundWork(
   client=np.array([4e9, 4e9, 8e9]),
   server=np.array([1e10, 1e10, 2e10]),

@@ -72,7 +72,7 @@ def scattered(trial):
     factor, shift = rng.uniform(0.5, 1.5, x.shape), rng.uniform(0, 0.4, x.shape)
     return jnp.asarray(x * factor + shift - 0.2, x.dtype)
 
-  state = trial.state()
+  state = trial.start(trial.method)
   clients, server = jax.tree.map(scatter, (state.clients, state.server))
   return state._replace(clients=clients, server=server)
 

@@ -33,7 +33,7 @@ def trained(name):
     config=config,
     network=network,
     method=trial.method,
-    state=trial.state(),
+    state=trial.start(trial.method),
     personal=(),
     thresholds=None,
   )

@@ -48,16 +48,17 @@ def play(case: str) -> Numbers:
       batch_norm=bool(batch_norm),
       participants=4 if batch_norm else None,
     )
-    state, losses = trial.state(), list[dict]()
+    state, losses = trial.start(trial.method), list[dict]()
     for _ in range(ROUNDS):
-      state, metrics = trial.round(state)
+      state, metrics = trial.round(trial.method, state)
       losses.append({k: float(x) for k, x in metrics.losses.items()})
     numbers = {
       f"{name} loss": [of_round[name] for of_round in losses]
       for name in sorted(losses[0])
     }
+    networks = trial.networks(trial.method, state)
     for cohort, clients, nets in zip(
-      trial.fleet.cohorts, state.clients, trial.networks(state), strict=True
+      trial.fleet.cohorts, state.clients, networks, strict=True
     ):
       stored = kept(clients, nets)
       numbers[f"clients of depth {cohort.depth}"] = summary(stored)

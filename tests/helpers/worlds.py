@@ -31,7 +31,7 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.models import Backbone, DenseBlock, Style, toy
 from splitjax.parameters import pytree
 from splitjax.simulation import Simulation, sandbox
-from splitjax.simulation.sandbox import SIZES, Sandbox
+from splitjax.simulation.sandbox import SIZES
 from splitjax.types import (
   NO_BLOCKS,
   Batch,
@@ -286,7 +286,7 @@ def world(
   chunk: int | None = None,
   change: Callable[[Backbone], Backbone] = lambda net: net,
   **plan: Any,
-) -> Sandbox:
+) -> Simulation:
   """A sandbox with the method of that name, cached.
 
   `options` are of the method and `outer` of the optimiser, as pairs; `depths`
@@ -396,7 +396,7 @@ class Spy(Method):
     return server._replace(memory=shares["memory"]), clients
 
 
-def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Sandbox:
+def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Simulation:
   """A sandbox of spies; each image is two bytes, the number of its row."""
   total = sum(sizes) + 5
   number = np.arange(total)
@@ -410,7 +410,7 @@ def spied(fleet: Fleet, sizes=SIZES, **plan: Any) -> Sandbox:
   return made._replace(plans=plain)
 
 
-def of_kind(made: Sandbox, kind: type[Method], **fields: Any) -> Sandbox:
+def of_kind(made: Simulation, kind: type[Method], **fields: Any) -> Simulation:
   """The same world with a method of another class."""
   plain = made.method
   method = kind(backbone=plain.backbone, optimizer=plain.optimizer, **fields)
@@ -469,14 +469,14 @@ def spoilt(kind: type[Method], parts: dict[int, str]) -> type[Method]:
   return Spoilt
 
 
-def by_number(made: Sandbox, state: Any) -> list:
+def by_number(made: Simulation, state: Any) -> list:
   """What clients keep, on the host, in the order of their numbers."""
   return _in_order(made.fleet, state.clients)
 
 
-def networks(made: Sandbox, state: Any) -> list:
+def networks(made: Simulation, state: Any) -> list:
   """The networks that clients start a round with, in the same order."""
-  return _in_order(made.fleet, made.networks(state))
+  return _in_order(made.fleet, made.networks(made.method, state))
 
 
 def _in_order(fleet: Fleet, stacked: Any) -> list:
@@ -487,7 +487,7 @@ def _in_order(fleet: Fleet, stacked: Any) -> list:
   return [out[number] for number in sorted(out)]
 
 
-def planned(made: Sandbox, **tables) -> Sandbox:
+def planned(made: Simulation, **tables) -> Simulation:
   """The same clients with faults: fields of a FaultTable, [N, R]."""
   faults = FaultTable(**{k: np.asarray(x) for k, x in tables.items()})
   return made._replace(faults=faults)
@@ -504,9 +504,9 @@ class Outcome(NamedTuple):
 
 def play(made: Any, count: int = 2) -> Outcome:
   """Runs `count` rounds of a sandbox, or of what else has its methods."""
-  state = made.state()
+  state = made.start(made.method)
   for _ in range(count):
-    state, metrics = made.round(state)
+    state, metrics = made.round(made.method, state)
   return Outcome(
     clients=by_number(made, state),
     networks=networks(made, state),

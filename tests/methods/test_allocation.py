@@ -7,12 +7,17 @@ import pytest
 from refusals import refused
 
 from splitjax import fleet, models
-from splitjax.fleet import Devices, Profiles, Rates
+from splitjax.fleet import Devices, Rates
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.models import cnn4, toy
 
 NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
-RANGES = Profiles((2.0, 16.0), (20.0, 200.0), (5.0, 50.0), (10.0, 100.0))
+RANGES = {
+  "memory": (2.0, 16.0),
+  "latency": (20.0, 200.0),
+  "compute": (5.0, 50.0),
+  "bandwidth": (10.0, 100.0),
+}
 
 
 RATES = Rates(1e4, 10.0, 2.0, 300.0, 400.0)
@@ -21,19 +26,20 @@ RATES = Rates(1e4, 10.0, 2.0, 300.0, 400.0)
 def devices(memory, latency=None, compute=None, bandwidth=None):
   ones = [1.0] * len(memory)
   each = (tuple(x or ones) for x in (memory, latency, compute, bandwidth))
-  return Devices(Profiles(*each), RATES)
+  return Devices(*each, RATES)
 
 
-def test_profiles_are_drawn_by_the_seed_within_their_ranges():
-  one, again = (fleet.draw_profiles(200, 3, RANGES) for _ in range(2))
-  assert one == again != fleet.draw_profiles(200, 4, RANGES)
-  for values, (low, high) in zip(one, RANGES, strict=True):
+def test_devices_are_drawn_by_the_seed_within_their_ranges():
+  one, again = (fleet.draw_devices(200, 3, RANGES) for _ in range(2))
+  assert one == again != fleet.draw_devices(200, 4, RANGES)
+  for name, (low, high) in RANGES.items():
+    values = getattr(one, name)
     assert low <= min(values) and max(values) <= high
     assert np.mean(values) == pytest.approx((low + high) / 2, rel=0.1)
   # A client's device does not depend on how many there are.
-  assert fleet.draw_profiles(9, 3, RANGES).memory == one.memory[:9]
+  assert fleet.draw_devices(9, 3, RANGES).memory == one.memory[:9]
   with refused("fleet.memory"):
-    fleet.draw_profiles(3, 0, RANGES._replace(memory=(4.0, 2.0)))
+    fleet.draw_devices(3, 0, RANGES | {"memory": (4.0, 2.0)})
 
 
 def test_supersfl_by_hand():

@@ -12,6 +12,7 @@ import pytest
 from marks import slow
 from refusals import refused
 
+from splitjax.engine.round import run_round
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import Broken, toy
@@ -196,7 +197,7 @@ def test_a_broken_promise_is_one_sentence():
   sound = tried("local")
   metrics, after = sound.metrics, sound.after
   wide = jax.tree.map(lambda x: x[None], after.clients)
-  idle = sound.sandbox.state()
+  idle = sound.state()
 
   def ended(**parts):
     return sound._replace(after=after._replace(**parts))
@@ -233,7 +234,8 @@ class Leaky(METHODS["local"]):
 
 def test_padding_with_an_effect_is_noticed():
   made = sandbox.small(Leaky)
-  step = made.lower(made.state()).compile()
+  inputs = made.method, made.start(made.method), made.shards
+  step = run_round.lower(*inputs, **made.how).compile()
   trial = check.Trial(sandbox=made, step=step, after=None, metrics=[])
   with pytest.raises(Broken, match="differ"):
     check.ignores_padding(trial)

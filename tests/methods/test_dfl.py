@@ -1,6 +1,5 @@
 """DFL: cuts that price messages, planted clusters, FedAvg in a cluster."""
 
-import dataclasses
 import functools
 
 import chex
@@ -11,9 +10,8 @@ import pytest
 import worlds as toys
 from refusals import refused
 
-from splitjax import models
-from splitjax.fleet import Devices, Profiles, Rates, orders
-from splitjax.fleet.allocation import cut_costs, cut_table
+from splitjax import models, simulate
+from splitjax.fleet import Devices, cut_costs
 from splitjax.methods import METHODS
 from splitjax.methods.dfl import clusters, similarity
 from splitjax.methods.optimizer import Optimizer
@@ -24,20 +22,22 @@ pytestmark = pytest.mark.usefixtures("float64")
 NET = toys.network((1, 2, 3))
 SGD = Optimizer(lr=0.1)
 SIZES = 10, 6, 7, 4
-RATES = Rates()
 dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
 
 
 def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
-  made = toys.population(method.backbone, (4,) * 4, toys.parts_of(SIZES))
-  fleet, (plan,), (shard,), _ = made.simulation
+  parts = toys.parts_of(SIZES)
+  made = toys.population(method.backbone, (4,) * 4, parts)
   ones = (1.0,) * 4
-  hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
-  fleet = dataclasses.replace(fleet, hardware=hardware)
-  shard = orders.with_service_order(
-    method, shard, plan, fleet, orders.Queue("cyclic", rounds=1, seed=0)
+  simulation = simulate(
+    method,
+    *toys.stock(),
+    [np.array(rows) for rows in parts],
+    fleet=made.simulation.fleet._replace(
+      hardware=Devices(ones, ones, compute, bandwidth)
+    ),
+    batch=4,
   )
-  simulation = made.simulation._replace(fleet=fleet, shards=(shard,))
   return made._replace(simulation=simulation)
 
 
@@ -166,13 +166,7 @@ def test_cuts_price_the_ledger():
   method = dfl(backbone=net, warmup=0)
   made = world(method, compute, bandwidth)
   _, (metrics,) = toys.train(made, method, 1)
-  cost = cut_costs(
-    cut_table(net),
-    np.array(compute)[:, None],
-    np.array(bandwidth)[:, None],
-    RATES,
-    0.5,
-  )
+  cost = cut_costs(made.simulation.fleet.hardware, net, 0.5)
   cuts = np.array(net.cuts)[cost.argmin(axis=1)]
   assert method.cuts(made.simulation.fleet).tolist() == cuts.tolist()
   assert len(set(cuts)) > 1

@@ -33,10 +33,10 @@ def play(name, participants=None, local_norm=True, **options):
     participants=participants,
     options=tuple({"local_norm": local_norm, **options}.items()),
   )
-  state = trial.state()
+  state = trial.start(trial.method)
   clients = [networks(trial, state)]
   for _ in range(2):
-    state, metrics = trial.round(state)
+    state, metrics = trial.round(trial.method, state)
     assert int(metrics.participants) == (participants or 6)
     clients.append(networks(trial, state))
   wire = {name: float(size) for name, size in metrics.wire.items()}

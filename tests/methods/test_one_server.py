@@ -50,14 +50,15 @@ def config(name, **fields):
 
 def test_positions_are_the_order_of_the_cycle():
   steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
-  line = orders.QueueSpec(steps, label, 1, seed=4)
+  line = orders.Queue("cyclic", 1, 4, steps=steps, label=label)
   served = label[orders.cyclic(line, 0)][:4]
-  found = orders.positions(line, "cyclic", 5)
+  found = orders.positions(line, 5)
   first = list(dict.fromkeys(served.tolist()))
   assert [found[k] for k in first] == [0, 1, 2]
   assert found[2] == found[4] == orders.NO_TURN
-  assert orders.positions(line, "cyclic_reverse", 5) == found
-  assert orders.positions(line, "random", 5) is None
+  back = line._replace(order="cyclic_reverse")
+  assert orders.positions(back, 5) == found
+  assert orders.positions(line._replace(order="random"), 5) is None
 
 
 def test_the_partitions_groups_are_served_one_after_another():
@@ -84,6 +85,9 @@ def test_the_partitions_groups_are_served_one_after_another():
 
 
 def test_stops_by_hand():
+  def queue(steps, label):
+    steps, label = np.array(steps), np.array(label)
+    return orders.Queue("cyclic", 1, 0, steps=steps, label=label)
 
   def stops(turns, line):
     points = evaluation.interruptions(turns, line)
@@ -91,14 +95,14 @@ def test_stops_by_hand():
 
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
-  line = orders.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  line = queue([2, 2, 2], [7, 8, 7])
   assert stops(turns, line) == [(3, -1), (5, 7), (6, 8)]
   # Backwards in the second cycle: 7 7 8, then 8 7 7.
   turns = np.array([[1, 4], [2, 3], [0, 5]])
   assert stops(turns, line) == [(3, -1), (4, 8), (6, 7)]
   # The second cycle is not full: client 1 has one batch.
   turns = np.array([[0, 2], [1, orders.NO_TURN]])
-  ragged = orders.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  ragged = queue([2, 1], [0, 1])
   assert stops(turns, ragged) == [(0, -1), (1, 0), (2, 1)]
 
 

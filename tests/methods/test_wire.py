@@ -247,7 +247,7 @@ def test_split_methods_send_in_the_given_forms(name):
       features=Channel(form="int8"), gradients=Channel(form="topk", share=0.25)
     ),
   )
-  ledger = trial.round(trial.state())[1].wire
+  ledger = trial.round(trial.method, trial.start(trial.method))[1].wire
   n = math.prod(models.outputs(trial.method.backbone)["block1"])
   features, gradients = SENDS.get(name, (1, {GRADIENT}))
   samples, k = sum(sandbox.SIZES), -(-n // 4)
@@ -409,7 +409,7 @@ def test_without_noise_nothing_is_drawn():
 def test_the_server_predicts_from_clipped_features(float64):
   channels = Wire(features=Channel(clip=0.5, noise=1.0))
   made = sandbox.small(METHODS["splitgp"], channels=channels)
-  method, state = made.method, made.state()
+  method, state = made.method, made.start(made.method)
   plain, server = sandbox.small(METHODS["splitgp"]).method, state.server
   client = method.model(trees.take(state.clients[0], 0), server)
   image = jax.random.normal(jax.random.key(1), (3, *method.backbone.shape))

@@ -277,7 +277,7 @@ def test_a_method_on_every_backbone(method, backbone):
     kind, sandbox.fleet_of(kind, clients=2), sizes, batch=5,
     image=np.zeros((sum(sizes) + 5, *shape), np.uint8),
   )  # fmt: skip
-  state = jax.eval_shape(trial.state)
+  state = jax.eval_shape(lambda: trial.start(kind))
   after, metrics = jax.eval_shape(
     lambda *arguments: run_round(*arguments, **trial.how),
     *(kind, state, trial.shards),
