@@ -285,7 +285,7 @@ def clipped(channel: Channel, rows: Array, key: Array | None = None) -> Array:
   """
   if channel.clip is None:
     return rows
-  flat = rows.astype(float).reshape(len(rows), -1)
+  flat = rows.astype(float).reshape(rows.shape[0], -1)
   # An infinite number counts as the largest: its row is clipped as well.
   most = float(jnp.finfo(flat.dtype).max)
   flat = jnp.clip(flat, -most, most)

@@ -171,7 +171,7 @@ class FedProto(Aligned):
     """
     z, _ = network.client_logits(self.backbone, client_net, image)
     mean, present = server_net.params["prototypes"]
-    z = z.reshape(len(z), -1).astype(float)
+    z = z.reshape(z.shape[0], -1).astype(float)
     square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
     scores = -jnp.where(present, square.T, FAR)
     return Logits(client=scores, server=scores)

@@ -29,6 +29,14 @@ NOISY = {
   "wire__gradients__share": 0.5,
 }
 SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
+DOMAINS = {
+  "data__partition": "iid",
+  "data__domains": ("clean", "contrast 3"),
+  "eval__shift": "by_domain",
+  "eval__rhos": None,
+  "eval__domains": "contrast",
+  "eval__metrics": "ece",
+}
 SCHEDULED = {"optimizer__schedule": "cosine", "local_steps": 5}
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
@@ -40,6 +48,7 @@ KINDS = [
   *slow(
     ("splitgp", {**SAMPLED, "mean_optimizer__name": "fedadam"}),
     ("splitgp", SCHEDULED),
+    ("splitgp", DOMAINS),
     ("scaffold", {"participants_per_round": 3}),
     ("pgfedsplit", {"participants_per_round": 3}),
     ("harmony", NOISY),

@@ -28,7 +28,7 @@ def trained(name, shape=(28, 28, 1), classes=10):
 
 
 @pytest.mark.parametrize(
-  "name", [*ANSWERS.values(), "hydra", *slow("multi_head", "ditto")]
+  "name", [*ANSWERS.values(), "hydra", *slow("multi_head", "ditto", "fedproto")]
 )
 def test_an_export_answers_as_predict_does(name, tmp_path):
   method, image = trained(name), images((28, 28, 1))
