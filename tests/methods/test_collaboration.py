@@ -168,28 +168,6 @@ def test_fedpac_estimates_with_the_body_that_it_receives(round):
   assert anchors.present.tolist() == [round > 0] * C
 
 
-@pytest.mark.slow
-def test_the_head_of_fedpac_descends_cross_entropy_alone():
-  optimizer = Optimizer(lr=0.1, momentum=None, schedule="cosine", rounds=4)
-  method = METHODS["fedpac"](backbone=NET, optimizer=optimizer)
-  net, batch = toys.whole(NET, 1), toys.batch(0)
-  anchors = Prototypes(jnp.zeros((C, D)), jnp.ones(C, bool))
-  head, body = method.at(jnp.int32(2)).stages()
-  half, server = method.optimizer.start(net), Half(net=NO_BLOCKS, slots={})
-  step = (half, server, anchors, (batch,), None)
-  w = by_hand.arrays(net.params)
-  _, grads = by_hand.whole_step(w, by_hand.data(batch))
-  moved, _, losses = head.step(*step)
-  want = w | by_hand.plus(
-    {"head": w["head"]}, by_hand.scaled(-0.05, {"head": grads["head"]})
-  )
-  toys.assert_close(by_hand.arrays(moved.net.params), want, 1e-12)
-  assert set(losses) == {"client"}
-  moved, _, losses = body.step(*step)
-  assert toys.distance(moved.net.params["head"], net.params["head"]) == 0
-  assert losses["align"] > 0
-
-
 def on_simplex(q):
   """The quadratic program by scipy."""
   return scipy.optimize.minimize(

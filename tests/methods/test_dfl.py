@@ -1,8 +1,7 @@
-"""DFL: cuts that price messages, planted clusters, FedAvg in a cluster."""
+"""DFL: cuts that price messages, planted clusters, the mean in a cluster."""
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,49 +38,6 @@ def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
     batch=4,
   )
   return made._replace(simulation=simulation)
-
-
-def networks(made, method, state):
-  return [made.client(method, state, n).params for n in range(4)]
-
-
-@pytest.mark.slow
-@pytest.mark.numeric
-@pytest.mark.parametrize(("warmup", "name"), [(0, "fedavg"), (3, "local")])
-def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
-  method = dfl(warmup=warmup)
-  made = world(method)
-  got, _ = toys.train(made, method)
-  other = METHODS[name](backbone=NET, optimizer=SGD)
-  want, _ = toys.train(made, other)
-  toys.assert_close(
-    networks(made, method, got), networks(made, other, want), 1e-12
-  )
-  assert got.server.memory.rounds == 3
-
-
-@pytest.mark.numeric
-@pytest.mark.slow
-def test_one_cut_for_all_is_splitfed():
-  """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
-  net = toys.network((2,))
-  how = {
-    "backbone": net,
-    "optimizer": Optimizer(lr=0.01, name="adam", weight_decay=0.1),
-  }
-  method = METHODS["dfl"](warmup=0, cut=2, **how)
-  made = world(method)
-  state, (metrics, *_) = toys.train(made, method)
-  splitfed = METHODS["splitfed_v1"](**how)
-  cut = toys.population(net, (2,) * 4, toys.parts_of(SIZES))
-  other, (want, *_) = toys.train(cut, splitfed)
-  chex.assert_trees_all_close(metrics.wire, want.wire)
-  whole = made.client(method, state, 0).params
-  prefix = cut.client(splitfed, other, 0).params
-  for name in ("block1", "block2"):
-    toys.assert_close(whole[name], prefix[name], 1e-12)
-  for name, block in jax.device_get(other.server.net.params).items():
-    toys.assert_close(whole[name], block, 1e-12)
 
 
 def test_prefixes_are_priced_where_they_are_used():
@@ -170,6 +126,8 @@ def test_cuts_price_the_ledger():
   cuts = np.array(net.cuts)[cost.argmin(axis=1)]
   assert method.cuts(made.simulation.fleet).tolist() == cuts.tolist()
   assert len(set(cuts)) > 1
+  same = dfl(backbone=net, cut=3).cuts(made.simulation.fleet)
+  assert same.tolist() == [3] * 4
   size, out = models.parameters(net), models.outputs(net)
   names = net.names()
   prefix = [8 * sum(size[n] for n in names[:k]) for k in cuts]  # float64

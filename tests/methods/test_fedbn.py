@@ -12,12 +12,10 @@ import pytest
 import tiny
 from marks import slow
 from refusals import refused
-from worlds import networks, one_shard, world
+from worlds import networks, world
 
 from splitjax import experiment
-from splitjax.data import Samples
 from splitjax.models import is_norm
-from splitjax.trees import take
 
 
 @functools.cache
@@ -81,14 +79,6 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):
       assert not any(same(*shared, norm=False))
 
 
-@pytest.mark.slow
-def test_fedbn_is_fedavg_with_local_norm():
-  _, nets, sent, _ = play("fedbn", 2, False)
-  _, same_nets, same_sent, _ = play("fedavg", 2)
-  jax.tree.map(np.testing.assert_array_equal, nets[-1], same_nets[-1])
-  assert sent == same_sent
-
-
 def test_fedbn_needs_batch_norm():
   c = tiny.tiny(mine="fedbn")
   c.backbone.batch_norm, c.batch_norm = True, "group_norm"
@@ -106,30 +96,6 @@ def test_a_blend_leaves_out_local_norm(name):
     for path, leaf in blend.items():
       want = 0.25 * kept[path] + 0.75 * mean[path]
       np.testing.assert_allclose(leaf, want, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_personalisation_starts_from_a_clients_own_norm():
-  trial, clients, _, state = play("harmony")
-  personal = {}
-  for row, cohort in enumerate(trial.fleet.cohorts):
-    for i, n in enumerate(cohort.ids):
-      shard = one_shard(trial.shards[row], i)
-      personal[n] = trial.method.personalise(
-        take(state.clients[row], i),
-        state.server,
-        Samples(shard, trial.plans[row]),
-        jax.random.key(n),
-      )
-  personal = [personal[n] for n in sorted(personal)]
-  for trained, tuned in zip(clients[-1], personal, strict=True):
-    # One epoch renews the statistics; three small steps move the parameters.
-    for path, leaf in leaves(tuned.params, True).items():
-      step = np.abs(leaf - leaves(trained.params, True)[path]).max()
-      assert 0 < step < 0.05
-    assert not any(same(trained.stats, tuned.stats, norm=True))
-  for a, b in itertools.combinations(personal, 2):
-    assert not any(same(a, b, norm=True))
 
 
 @pytest.mark.parametrize("name", ["fedavg", *slow("scaffold")])

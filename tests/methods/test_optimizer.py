@@ -3,9 +3,6 @@
 Against optax, formulas and loops in NumPy, in float64.
 """
 
-import functools
-
-import by_hand
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,18 +11,6 @@ import pytest
 import tiny
 import worlds as toys
 from refusals import refused
-from repeated import (
-  LR,
-  NET,
-  PARTS,
-  PLAIN,
-  descended,
-  first,
-  gradient,
-  mean,
-  minus,
-  played,
-)
 from worlds import distance, same_bits
 
 from splitjax import evaluation, experiment, trees
@@ -36,6 +21,8 @@ from splitjax.types import NO_BLOCKS, Net, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
+NET, LR = toys.network((1, 2)), 0.1
+PLAIN = Optimizer(lr=LR, momentum=None)
 DECAY = 0.1
 OPTAX = {
   "sgd": lambda wd: optax.chain(
@@ -238,22 +225,6 @@ def test_the_floor_falls_with_the_servers_rate():
   np.testing.assert_allclose(optimizer.at_server.lr, 3 * LR / 5, rtol=1e-12)
 
 
-def test_two_rounds_of_fedavg_in_numpy():
-  """Five local steps, a schedule, and uniform weights."""
-  optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
-  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
-  w = first()
-  for state, rate in zip(play.states, (1.0, 0.5), strict=True):
-
-    def slope(net, n, rate=rate):
-      return by_hand.scaled(rate, gradient(net, n))
-
-    w = by_hand.averaged(
-      [(1, descended(w, n, functools.partial(slope, n=n), 5)) for n in range(4)]
-    )
-    toys.assert_close(play.networks(state)[0], w, 1e-7)
-
-
 def test_the_work_of_local_steps_by_hand():
   """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
   plan = BatchPlan(4, 9, (), (), limit=7)
@@ -310,57 +281,6 @@ def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
     w = after
 
 
-def test_three_rounds_of_an_optimiser_of_means_in_numpy():
-  """Of FedAvg, two of four clients in a round."""
-  outer = Outer(name="fedavgm", lr=0.7, beta1=0.6)
-  play = played("fedavg", 3, few=2, outer=outer)
-  w = first()
-  m = by_hand.scaled(0.0, w)
-  for state, present in zip(play.states, play.present, strict=True):
-    gap = minus(w, mean({n: descended(w, n) for n in present}))
-    m = by_hand.plus(by_hand.scaled(0.6, m), gap)
-    w = minus(w, m, 0.7)
-    toys.assert_close(play.networks(state)[0], w, 1e-11)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ("name", "depths", "options"),
-  [
-    ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
-    ("multi_head", (1,) * 4, {}),
-    ("pgfedsplit", (4,) * 4, {"tau": 1}),
-  ],
-)
-def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
-  name, depths, options
-):
-  """FedAvgM with beta = 0 and eta_s = 1 is no optimiser, whatever the mean."""
-  plain = played(name, 2, depths=depths, few=3, **options)
-  moved = played(name, 2, depths=depths, few=3, outer=NONE, **options)
-  assert jax.tree.leaves(moved.states[-1].outer)
-  toys.assert_close(
-    moved.states[-1]._replace(outer=()), plain.states[-1], 1e-11
-  )
-
-
-@pytest.mark.slow
-def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
-  """From the first network to the mean; what clients keep stays their own."""
-  depths = (1, 1, 2, 2)
-  plain = played(name, 1, depths=depths).states[0]
-  outer = Outer(name="fedavgm", lr=0.5, beta1=0.0)
-  moved = played(name, 1, depths=depths, outer=outer).states[0]
-  start = jax.tree.map(np.asarray, toys.fresh(NET).params)
-  server = plain.server.net.params
-  half_way = jax.tree.map(
-    lambda a, b: (a + b) / 2, {k: start[k] for k in server}, dict(server)
-  )
-  assert distance(server["head"], start["head"]) > 0.01
-  toys.assert_close(moved.server.net.params, half_way, 1e-12)
-  toys.assert_close(moved.clients, plain.clients, 1e-12)
-
-
 def test_a_block_that_nobody_updated_takes_no_step():
   server = server_of(jnp.arange(3.0))
   slots = NONE.start(server, topology="parallel")
@@ -384,7 +304,7 @@ def test_what_is_no_mean_over_clients_is_not_moved():
 
 
 def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
-  world = toys.population(NET, (1, 2), PARTS[:2])
+  world = toys.population(NET, (1, 2), ((3,) * 10, (8,) * 6))
   with refused("mean_optimizer"):
     method = METHODS["supersfl"](backbone=NET, optimizer=PLAIN, outer=NONE)
     toys.start(world, method)

@@ -1,10 +1,12 @@
-"""Clients with the whole network: limits, rounds by hand, loops in NumPy.
+"""Clients with the whole network: rounds by hand, and as loops in NumPy.
 
 A loop has the formula of Ditto, pFedMe, Per-FedAvg, MOON, FedProto or SCAFFOLD;
 three or four of four clients take part in a round.
 """
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import by_hand
 import jax
@@ -14,27 +16,131 @@ import pytest
 import worlds as toys
 from marks import slow
 from refusals import refused
-from repeated import (
-  LR,
-  NET,
-  PARTS,
-  PLAIN,
-  STEPS,
-  batch,
-  descended,
-  first,
-  follow,
-  gradient,
-  mean,
-  minus,
-  played,
-  sends_the_model,
-)
 
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer, Outer
+from splitjax.types import Metrics
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+# Four clients of unequal size; each has one sample several times: their batches
+# are alike in any order, so a loop in NumPy needs no draws.
+NET = toys.network((1, 2))
+PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
+STEPS = (3, 2, 2, 1)
+"""Local steps of an epoch in batches of 4."""
+LR = 0.1
+PLAIN = Optimizer(lr=LR, momentum=None)
+
+
+class Play(NamedTuple):
+  """Rounds that were played.
+
+  Attributes:
+    world: the clients.
+    method: the method.
+    states: after each round, on the host.
+    present: of each round, the numbers of those who took part.
+    metrics: of the last round.
+  """
+
+  world: toys.Population
+  method: Method
+  states: list
+  present: list
+  metrics: Metrics
+
+  def networks(self, state) -> list[by_hand.Net]:
+    """The network of each client between rounds."""
+    nets = [self.world.client(self.method, state, n) for n in range(4)]
+    return [by_hand.arrays(net.params) for net in nets]
+
+
+@functools.cache
+def played(
+  name, rounds, *, depths=(4,) * 4, few=None, steps=None,
+  optimizer=PLAIN, **options,
+):  # fmt: skip
+  """Plays rounds of a method, with `few` clients in each."""
+  world = toys.population(NET, depths, PARTS, participants=few, steps=steps)
+  method = METHODS[name](backbone=NET, optimizer=optimizer, **options)
+  state, states, present = toys.start(world, method), [], []
+  for _ in range(rounds):
+    state, metrics = world.simulation.round(method, state)
+    states.append(jax.tree.map(np.asarray, state._replace(key=())))
+    present.append(np.flatnonzero(metrics.steps).tolist())
+  # Not always the same clients.
+  assert few is None or rounds < 3 or len({*map(tuple, present)}) > 1
+  return Play(world, method, states, present, metrics)
+
+
+def follow(play: Play, of_client: Callable, tol: float, memory: bool) -> None:
+  """Compares rounds of a mean with a loop over their clients.
+
+  Args:
+    play: the rounds.
+    of_client: (common network, own one, n) -> client n's network after its
+      steps, and what it keeps.
+    tol: of the comparison.
+    memory: whether the second is in the client's memory.
+  """
+  w = first()
+  own = [w] * 4
+  for state, present in zip(play.states, play.present, strict=True):
+    trained = {}
+    for n in present:
+      trained[n], own[n] = of_client(w, own[n], n)
+    w = mean(trained)
+    for n, net in enumerate(play.networks(state)):
+      toys.assert_close(net, w, tol)
+      if memory:
+        kept = play.world.record(state, n).memory
+        toys.assert_close(by_hand.arrays(kept.params), own[n], tol)
+
+
+def descended(net, n, slope=None, count=None):
+  """A network after client n's steps of gradient descent.
+
+  `slope` is network -> gradient, by default that of the client's loss.
+  """
+  for _ in range(count or STEPS[n]):
+    net = minus(net, slope(net) if slope else gradient(net, n), LR)
+  return net
+
+
+def mean(networks):
+  """The mean of {client: network}, by samples."""
+  return by_hand.averaged([(len(PARTS[n]), w) for n, w in networks.items()])
+
+
+def batch(n):
+  """Client n's only batch: x [1, D], label [1], real [1]."""
+  return *toys.standard(PARTS[n][:1]), np.ones(1, bool)
+
+
+def first():
+  """The initial whole network."""
+  return by_hand.arrays(toys.whole(NET).params)
+
+
+def sends_the_model(metrics, count=3, *others):
+  """Whether so many clients exchange networks, and others of that size."""
+  size = count * sum(x.nbytes for leaves in first().values() for x in leaves)
+  names = ("model", *others)
+  want = {f"{way}/{name}": size for way in ("up", "down") for name in names}
+  return dict(metrics.wire) == want
+
+
+def gradient(net, n):
+  """The gradient of client n's loss."""
+  return by_hand.whole_step(net, batch(n))[1]
+
+
+def minus(a, b, factor=1.0):
+  """a - factor b, leaf by leaf."""
+  return by_hand.plus(a, by_hand.scaled(-factor, b))
+
 
 SGD = Optimizer(lr=0.1)
 SIZES = 10, 6, 7, 4
@@ -49,38 +155,6 @@ def make(name, optimizer=SGD, **options):
 def world():
   """Four clients with 3, 2, 2 and 1 steps a round."""
   return toys.population(NET, (4,) * 4, toys.parts_of(SIZES))
-
-
-@functools.cache
-def trained(name, **options):
-  return toys.train(world(), make(name, **options))[0]
-
-
-def networks(name, **options):
-  method, state = make(name, **options), trained(name, **options)
-  return [world().client(method, state, n).params for n in range(4)]
-
-
-@pytest.mark.parametrize(
-  ("name", "options", "limit"),
-  [
-    ("fedper", {"personal_blocks": 5}, "local"),
-    *slow(
-      ("fedprox", {"mu": 0.0}, "fedavg"),
-      ("fedper", {"personal_blocks": 0}, "fedavg"),
-      ("fedavg", {"lam": 1.0}, "local"),
-      ("fedavg", {"lam": 0.0}, "fedavg"),
-      ("fedala", {"eta": 0.0}, "fedavg"),
-    ),
-  ],
-)
-def test_at_its_limit_a_method_is_another(name, options, limit):
-  got, want = networks(name, **options), networks(limit)
-  if name == "fedala":  # a client's own is that before the mixing
-    got = [trained(name, **options).server.common.params] * 4
-  start = toys.fresh(NET).params
-  assert toys.distance(want[0]["head"], start["head"]) > 0.05
-  toys.assert_close(got, want, 1e-12)
 
 
 ALONE = (3, 8, 11, 20)
@@ -387,3 +461,49 @@ def test_fedproto_answers_by_the_nearest_prototype():
   want[:, 1] = -1e6
   np.testing.assert_allclose(nearest, want, 1e-10, 1e-8)
   assert np.isfinite(jax.nn.log_softmax(np.float32(nearest))).all()
+
+
+def test_two_rounds_of_fedavg_in_numpy():
+  """Five local steps, a schedule, and uniform weights."""
+  optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
+  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
+  w = first()
+  for state, rate in zip(play.states, (1.0, 0.5), strict=True):
+
+    def slope(net, n, rate=rate):
+      return by_hand.scaled(rate, gradient(net, n))
+
+    w = by_hand.averaged(
+      [(1, descended(w, n, functools.partial(slope, n=n), 5)) for n in range(4)]
+    )
+    toys.assert_close(play.networks(state)[0], w, 1e-7)
+
+
+def test_three_rounds_of_an_optimiser_of_means_in_numpy():
+  """Of FedAvg, two of four clients in a round."""
+  outer = Outer(name="fedavgm", lr=0.7, beta1=0.6)
+  play = played("fedavg", 3, few=2, outer=outer)
+  w = first()
+  m = by_hand.scaled(0.0, w)
+  for state, present in zip(play.states, play.present, strict=True):
+    gap = minus(w, mean({n: descended(w, n) for n in present}))
+    m = by_hand.plus(by_hand.scaled(0.6, m), gap)
+    w = minus(w, m, 0.7)
+    toys.assert_close(play.networks(state)[0], w, 1e-11)
+
+
+@pytest.mark.slow
+def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
+  """From the first network to the mean; what clients keep stays their own."""
+  depths = (1, 1, 2, 2)
+  plain = played(name, 1, depths=depths).states[0]
+  outer = Outer(name="fedavgm", lr=0.5, beta1=0.0)
+  moved = played(name, 1, depths=depths, outer=outer).states[0]
+  start = jax.tree.map(np.asarray, toys.fresh(NET).params)
+  server = plain.server.net.params
+  half_way = jax.tree.map(
+    lambda a, b: (a + b) / 2, {k: start[k] for k in server}, dict(server)
+  )
+  assert toys.distance(server["head"], start["head"]) > 0.01
+  toys.assert_close(moved.server.net.params, half_way, 1e-12)
+  toys.assert_close(moved.clients, plain.clients, 1e-12)

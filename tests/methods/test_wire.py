@@ -304,30 +304,6 @@ def test_no_compiler_can_drop_the_rounding():
     assert "f16" not in text.as_text()
 
 
-@pytest.mark.parametrize(
-  "channel", [*(Channel(form=dtype) for dtype in wire.DTYPES), *LOSSY], ids=str
-)
-def test_clients_side_by_side_send_what_each_sends_alone(channel):
-  x = jax.random.normal(jax.random.key(0), (2, 4, 20))
-  keys = jax.random.split(jax.random.key(1), 2)
-  batches = Batch((), (), jnp.stack([REAL, ~REAL]), keys)
-
-  def together(x, batches):
-    with wire.ledger() as sent:
-      got = wire.send(Wire(features=channel), FEATURES, x, batches)
-      wire.send_labels(batches.real)
-    return got, sent
-
-  got, sent = jax.jit(together)(x, batches)
-  assert got.shape == x.shape and got.dtype == x.dtype
-  assert sent["up/labels"].tolist() == [12, 4]
-  for i in range(2):
-    batch = batches._replace(real=batches.real[i], key=keys[i])
-    alone, size = arrives(x[i], channel, batch=batch)
-    np.testing.assert_array_equal(got[i], alone)
-    assert float(sent[FEATURES][i]) == size
-
-
 # Noise: clipped rows, Gaussian noise, nothing where there is none.
 
 X = np.random.default_rng(0).normal(size=(4, 2, 4))

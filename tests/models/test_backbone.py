@@ -1,4 +1,4 @@
-"""The algebra of cutting, and how networks are drawn and compared."""
+"""The algebra of cutting; how networks are drawn, compared, and draw."""
 
 import dataclasses
 import functools
@@ -7,12 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import worlds as toys
+from flax import linen as nn
+from layers import Dropped
 from numpy_nets import fill
+from refusals import refused
 from worlds import assert_close
 
-from splitjax import models
-from splitjax.methods import task_losses
-from splitjax.models import BACKBONES, Pretrained
+from splitjax import check_backbone, models, trees
+from splitjax.methods import METHODS, task_losses
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import BACKBONES, DenseBlock, Pretrained, Style, toy
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -179,3 +184,96 @@ def test_equal_networks_are_those_of_equal_fields():
   }
   for field in dataclasses.fields(net):
     assert network(**{field.name: others[field.name]}) != net, field.name
+
+
+class Silent(Dropped):
+  """A block that draws and does not say so."""
+
+  dropout: float = 0.0
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    return nn.Dropout(0.5, deterministic=not train)(x)
+
+
+def dropping(
+  shape,
+  classes,
+  *,
+  depths: tuple[int, ...] = (1,),
+  length: int = 2,
+  kind=Dropped,
+):
+  """The toy with blocks of different widths, and dropout in all."""
+  net = toy(shape, classes, depths=depths, length=length)
+  widths = dict(zip(net.blocks, toys.WIDTHS, strict=False))
+  blocks = {k: kind(DenseBlock(width, Style())) for k, width in widths.items()}
+  return dataclasses.replace(net, blocks=blocks)
+
+
+DROPPING = dropping(toys.SHAPE, toys.CLASSES, depths=(1, 2, 3), length=4)
+KEY = jax.random.key(3)
+contract = functools.partial(check_backbone, shape=toys.SHAPE, classes=4)
+
+
+def test_the_contract_of_a_network_with_dropout():
+  contract(functools.partial(dropping, kind=Dropped))
+  with pytest.raises(models.Broken, match="`random = True`"):
+    contract(functools.partial(dropping, kind=Silent))
+
+
+def test_without_a_key_training_is_one_line_and_inference_needs_none():
+  full, x = toys.full(DROPPING), jnp.ones((2, 16))
+  with refused("backbone.name"):
+    models.run(DROPPING, full, jnp.ones((2, 5)), ("block2",), train=True)
+  one, _ = models.run(DROPPING, full, x, DROPPING.names(), train=False)
+  two, _ = models.run(DROPPING, full, x, DROPPING.names(), train=False, key=KEY)
+  np.testing.assert_array_equal(one, two)
+
+
+def test_a_block_drops_and_scales():
+  """Half of the numbers are 0, the others twice what they are at inference."""
+  full = toys.full(DROPPING)
+  x = jnp.asarray(np.random.default_rng(0).normal(size=(400, 16)))
+  run = functools.partial(models.run, DROPPING, full, x, ("block1",))
+  plain, drawn = run(train=False)[0], run(train=True, key=KEY)[0]
+  kept = drawn != 0
+  np.testing.assert_allclose(drawn[kept], 2 * plain[kept], rtol=1e-14)
+  share = kept.sum() / (plain != 0).sum()
+  assert abs(share - 0.5) < 0.05
+  again, other = (run(train=True, key=jax.random.key(s))[0] for s in (3, 4))
+  np.testing.assert_array_equal(again, drawn)
+  assert (other != drawn).any()
+
+
+def test_two_passes_across_a_cut_are_one_pass_of_the_whole():
+  """Losses and gradients: each side draws by its blocks' names."""
+  full = toys.full(DROPPING)
+  batch = toys.batch(0)._replace(key=KEY)
+  client = models.prefix(DROPPING, full, 2)
+  server = models.suffix(DROPPING, full, 1)
+  # Plain SGD of rate 1: what a side moves by is its gradient.
+  sgd = Optimizer(lr=1.0, momentum=None)
+  method = METHODS["splitgp"](backbone=DROPPING, optimizer=sgd)
+  split = jax.jit(functools.partial(method.split_pass, gamma=0.0))
+  sides = sgd.start(client), sgd.start(server, copied=True)
+  *moved, losses = split(*sides, batch)
+
+  def loss(params):
+    segment = full._replace(params=params)
+    x, names = batch.image, (*DROPPING.names(), "head")
+    logits, _ = models.run(
+      DROPPING, segment, x, names, train=True, key=batch.key
+    )
+    return DROPPING.mean_loss(logits, batch.label, batch.real)
+
+  value, want = jax.jit(jax.value_and_grad(loss))(full.params)
+  np.testing.assert_allclose(losses["server"], value, rtol=1e-13)
+  got = {}  # the client's last: the server has an idle copy of its block 2
+  for before, after in zip(sides[::-1], moved[::-1], strict=True):
+    got |= trees.add(before.net.params, trees.scale(-1.0, after.net.params))
+  for name in (*DROPPING.names(), "head"):
+    assert_close(got[name], want[name], 1e-12)
+  # An inner step on the same batch draws the same.
+  inner = method.local_loss(client.params, client, batch)
+  np.testing.assert_allclose(losses["client"], inner, rtol=1e-13)

@@ -1,21 +1,25 @@
 """SplitGP's local step against a second one, in plain NumPy; padding, bytes.
 
-And a local step without the server: the client's own loss alone.
+A local step without the server; SplitFed and its kin.
 """
 
 import by_hand
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import worlds as toys
+from marks import slow
 
-from splitjax import models, wire
+from splitjax import models, trees, wire
 from splitjax.methods import METHODS
 from splitjax.methods.fedavg import Local
+from splitjax.methods.hydra import Hydra, mean_head
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split import MultiExit, SplitGP
-from splitjax.methods.splitfed import SplitFedV1
+from splitjax.methods.splitfed import UNSURE, SplitFedV1, SplitFedV2
 from splitjax.parameters import pytree
+from splitjax.types import Half, Net
 from splitjax.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -216,3 +220,141 @@ def test_who_can_do_without_a_server():
   assert (
     can == {"harmony", "splitgp", "multi_exit", "supersfl"} & METHODS.keys()
   )
+
+
+TWO = toys.network((1, 2))
+SGD = Optimizer(lr=0.1)
+
+
+@pytest.mark.parametrize("on", ["server", "both"])
+def test_l2_pulls_by_its_share_of_the_weights(on):
+  plain, pulled = (
+    SplitFedV2(backbone=TWO, optimizer=Optimizer(lr=0.1, momentum=None),
+               l2=l2, l2_on=on)
+    for l2 in (None, 0.5)
+  )  # fmt: skip
+  batch = toys.batch(0)
+  client, server = toys.pair(TWO, 2, SGD)
+  bare = SGD.start(models.select(client.net, TWO.names(0, 2)))  # no exit
+  halves = bare, server
+
+  def run(client, server):
+    return [
+      method.step(client, server, (), (batch,), None)
+      for method in (plain, pulled)
+    ]
+
+  want, got = jax.jit(run)(*halves)
+  assert got[2] == want[2]  # the losses do not include the norms
+  for side, factor in ((0, 0.5 * (on == "both")), (1, 0.5)):
+    start = halves[side].net.params
+    moves = want[side].net.params
+    for name in moves:
+      # Blocks that no features passed keep their weights.
+      idle = toys.distance(moves[name], start[name]) == 0
+      rate = 0.0 if idle else 0.1 * factor
+      toys.assert_close(
+        got[side].net.params[name],
+        jax.tree.map(lambda x, w, r=rate: x - r * w, moves[name], start[name]),
+      )
+
+
+def test_the_mean_of_heads_is_over_those_that_moved():
+  params = {"head": {"w": jnp.array([[1.0], [4.0], [8.0]])}}
+  stats = {"head": {"mean": jnp.array([[2.0], [6.0], [1.0]])}}
+  moved = {"head": jnp.array([False, True, True])}
+  wrote = {"head": jnp.array([True, True, False])}
+  heads = Half(net=Net(params, stats), slots={}, touched=Net(moved, wrote))
+  head = mean_head(heads)
+  assert head.net.params["head"]["w"].tolist() == [6.0]
+  assert head.net.stats["head"]["mean"].tolist() == [4.0]
+  assert bool(head.touched.params["head"] & head.touched.stats["head"])
+  still = {"head": jnp.zeros(3, bool)}
+  head = mean_head(heads._replace(touched=Net(still, still)))
+  assert head.net.params["head"]["w"].tolist() == [1.0]
+  assert not head.touched.params["head"]
+
+
+def test_a_turn_trains_part_2a_and_the_head_of_its_group():
+  method = Hydra(backbone=toys.network((2,)), optimizer=SGD, second_cut=3)
+  _, server = toys.pair(method.backbone, 2, SGD)
+  shared, head = method.parted(server)
+  assert set(shared.net.params) == {"block3"}
+  assert set(head.net.params) == {"block4", "head"}
+  server = shared._replace(memory=trees.repeat(head, 3))
+  lent = method.lend(server, 1)
+  assert set(lent.net.params) == {"block3", "block4", "head"}
+  moved = jax.tree.map(lambda x: x + 1 if x.dtype == float else x, lent)
+  after = method.take_back(server, 1, moved)
+  before, heads = server.memory.net.params, after.memory.net.params
+  for leaf, old in zip(*map(jax.tree.leaves, (heads, before)), strict=True):
+    gap = np.asarray(leaf - old)
+    np.testing.assert_allclose(gap[1], 1)
+    assert not gap[[0, 2]].any()
+  assert toys.distance(after.net.params, server.net.params) > 0.99
+
+
+def world():
+  """Clients of 3, 2, 2 and 1 steps a round; the last one's rest is masked."""
+  return toys.population(TWO, (1, 2, 2, 1), toys.parts_of((10, 6, 7, 4)))
+
+
+# Padded samples and padded steps cost nothing. Depth 1 is 5 wide, depth 2 is 7;
+# two clients of each. Parameters are sent as they are, in float64.
+FEATURES = ((10 + 4) * 5 + (6 + 7) * 7) * 4
+PREFIX = (4 * (16 * 5 + 5) + 2 * (5 * 7 + 7)) * 8
+EXIT = (2 * (5 * 3 + 3) + 2 * (7 * 3 + 3)) * 8
+HEAD, EMBEDDING = 8 * 3 + 3, 8  # of 27 samples in 3 + 2 + 2 + 1 steps
+LABELS = {"up/labels": 27 * 4}
+CLIENTS = {
+  "up/prefix": PREFIX,
+  "down/prefix": PREFIX,
+  "up/exit": EXIT,
+  "down/exit": EXIT,
+}
+U_SHAPE = {
+  "down/server_head": 4 * HEAD * 8,
+  "down/embeddings": 27 * EMBEDDING * 4,
+  "up/embedding_gradient": 27 * EMBEDDING * 4,
+  "up/head_gradient": 8 * HEAD * 8,
+}
+ALONE = {"csa_weight": None, "form": "float32"}
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "others"),
+  [
+    ("splitfed_v3", {}, LABELS),  # part-1 never leaves
+    *slow(
+      ("multi_exit", {}, LABELS | CLIENTS),
+      ("harmony", ALONE, U_SHAPE | CLIENTS),
+    ),
+  ],
+)
+def test_ledger_of_a_round(name, options, others):
+  method = METHODS[name](backbone=TWO, optimizer=SGD, **options)
+  _, (metrics,) = toys.train(world(), method, 1)
+  both = {"up/features": FEATURES, "down/feature_gradient": FEATURES}
+  assert metrics.wire == both | others
+  assert metrics.participants == 4
+
+
+def test_parts_of_multi_head_that_were_never_trained_answer_nothing():
+  """The others answer from features as they arrive, which are clipped."""
+  image = jnp.asarray(toys.stock()[0][:2], float)
+  channels = Wire(features=Channel(clip=0.1))
+  method, plain = (
+    METHODS["multi_head"](backbone=TWO, optimizer=SGD, **options)
+    for options in ({"channels": channels}, {})
+  )
+  state = toys.start(world(), method)
+  clients, trained = state.clients[0], jnp.arange(toys.CLASSES) == 1
+  server = state.server._replace(memory=trained)
+  client = trees.take(clients, 0)._replace(memory=1)
+  nets = method.model(client, server), method.part_two(client, server)
+  want = method.predict(*nets, image).server
+  got = method.paths(clients, server, image)
+  np.testing.assert_allclose(got[1], want, rtol=1e-12)
+  assert (got[0] == UNSURE).all() and (got[2] == UNSURE).all()
+  other = plain.paths(clients, server, image)[1]
+  assert toys.distance(got[1], other) > 1e-3
