@@ -1,8 +1,7 @@
 """Evaluates the saved networks of finished runs again."""
 
-import contextlib
 import copy
-import dataclasses
+import itertools
 import re
 import shutil
 from collections.abc import Mapping
@@ -13,27 +12,15 @@ from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config, significant
 from splitjax.config.tree import assign
-from splitjax.evaluation.subject import End
-from splitjax.experiment import (
-  history,
-  reporting,
-  storage,
-  summary,
-  workdirs,
-)
+from splitjax.experiment import reporting, storage, summary, workdirs
 from splitjax.experiment.console import say
 from splitjax.experiment.programs import Programs
-from splitjax.experiment.task import Task, make_subject
-from splitjax.experiment.train import finish, judge, placed
+from splitjax.experiment.task import make_subject
+from splitjax.experiment.train import ended, finish, judge, placed
 from splitjax.experiment.trained import rebuilt
-from splitjax.experiment.workdirs import About
-from splitjax.files import Json
 from splitjax.reports import tensorboard
 from splitjax.reports.results import Results
 from splitjax.types import UserError
-
-_EXTRAS = {"embeddings", "metrics", "confusion", "target"}
-"""Fields of eval that do not change the scores of rows."""
 
 
 def evaluate_again(
@@ -82,117 +69,61 @@ def evaluate_again(
     )
   if config is not None:
     loading.execute(config)
-  if not workdirs.kind_of(workdir):
-    workdirs.read_run(workdir)  # says that there is none; only a run is held
+  cells = [runs for runs, _ in workdirs.runs_of(workdir)]
+  runs = [*filter(workdirs.finished, itertools.chain(*cells))]
+  if not runs:
+    raise workdirs.Unfinished(
+      f"--workdir={workdir} holds no run with a finished method: train"
+      " one first"
+    )
   with workdirs.held(workdir):
-    _evaluate(workdir, changes or {}, name, figures)
+    for run in runs:
+      drawn = figures == "all" or (figures == "report" and run == workdir)
+      with workdirs.held(run):
+        _evaluate(run, changes or {}, name, drawn=drawn)
     return reporting.report_again(workdir / name, figures=figures)
 
 
 def _evaluate(
-  folder: Path,
-  changes: Mapping[str, Any],
-  name: str,
-  figures: reporting.Figures,
+  workdir: Path, changes: Mapping[str, Any], name: str, *, drawn: bool
 ) -> None:
-  """Evaluates the finished methods of a run, of its seeds, or of all cells."""
-  kind = workdirs.kind_of(folder)
-  inner: reporting.Figures = "all" if figures == "all" else "none"
-  if kind == "grid":
-    for cell in workdirs.read_grid(folder)["cells"]:
-      with contextlib.suppress(workdirs.Unfinished):
-        _evaluate(folder / cell["name"], changes, name, inner)
-  elif kind == "seeds":
-    for run in workdirs.seeds_of(folder):
-      with contextlib.suppress(workdirs.Unfinished):
-        _evaluate(run, changes, name, figures)
-  else:
-    workdirs.read_run(folder)  # a cell may not have begun
-    with workdirs.held(folder):
-      _evaluate_run(folder, changes, name, figures)
-
-
-def _evaluate_run(
-  workdir: Path,
-  changes: Mapping[str, Any],
-  name: str,
-  figures: reporting.Figures,
-) -> None:
-  """Evaluates a run's finished methods."""
+  """Evaluates a run's finished methods; `drawn` are the clients' samples."""
   trained_config, facts = workdirs.read_config(workdir)
   config = copy.deepcopy(trained_config)
   assign(config, changes)
-  stored = workdirs.finished(workdir)
-  if not stored:
-    raise workdirs.Unfinished(f"--workdir={workdir} has no finished method")
-  task = _task(workdir, trained_config, Config.from_dict(config), facts)
-  # What an earlier evaluation wrote may be of other test sets.
-  into = workdir / name
-  shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
-  for picture in summary.PICTURES:
-    (into / picture).unlink(missing_ok=True)
-  if figures != "none":
-    summary.pictures(task, into)
-  for key in config.methods:
-    if key not in stored:
-      say(f"{workdir} has no finished {key}: left out")
-    else:
-      say(f"{key}: evaluating")
-      _evaluate_method(task, key, workdir, trained_config, stored[key], name)
-
-
-def _task(
-  workdir: Path, trained_config: Config, config: Config, facts: Json
-) -> Task:
-  """Builds the task of `config` that evaluates a trained run."""
-  privacy = dataclasses.replace(
-    config.privacy, delta=trained_config.privacy.delta
-  )
-  alike = dataclasses.replace(config, eval=trained_config.eval, privacy=privacy)
   differs = workdirs.first_difference(
-    significant(trained_config.to_dict()), significant(alike.to_dict())
+    significant(trained_config.to_dict()),
+    significant(config.to_dict()),
+    ("eval", "privacy.delta"),
   )
   if differs:
     raise UserError(
       f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
       " change config.eval and privacy.delta alone"
     )
-  return rebuilt(workdir, config, facts)
+  task = rebuilt(workdir, Config.from_dict(config), facts)
+  # What an earlier evaluation wrote may be of other test sets.
+  into = workdir / name
+  shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
+  for picture in summary.PICTURES:
+    (into / picture).unlink(missing_ok=True)
+  if drawn:
+    summary.pictures(task, into)
 
-
-def _evaluate_method(
-  task: Task,
-  key: str,
-  workdir: Path,
-  trained_config: Config,
-  about: About,
-  name: str,
-) -> None:
-  """Evaluates a finished method; writes its numbers."""
-  programs = Programs(make_subject(task, key))
-  method = programs.subject
-  rows = method.method.rows
-  method_dir = workdirs.folder(workdir, key)
-  step = storage.path_of(method_dir, about.rounds)
-  state = placed(programs, storage.read(step, programs.shapes))
-  old = vars(trained_config.eval)
-  config = task.config
-  log = storage.Log(method_dir)
-  past = history.read_history(log, trained_config, rows)
-  end = End(
-    subject=method,
-    scores=judge(programs, state, rows, None),
-    state=state,
-    personal=programs.personalise(state),
-    lines=past.lines,
-    totals=past.clients,
-    current=all(
-      old[field] == value
-      for field, value in vars(config.eval).items()
-      if field not in _EXTRAS
-    ),
-  )
-  settings = config.to_dict()
-  changed = {field: settings[field] for field in ("eval", "privacy")}
-  about = dataclasses.replace(about, evaluated=changed)
-  finish(end, workdirs.folder(workdir / name, key), about)
+  settings = task.config.to_dict()
+  changed = {group: settings[group] for group in ("eval", "privacy")}
+  stored = workdirs.finished(workdir)
+  for key in task.config.methods:
+    if key not in stored:
+      say(f"{workdir} has no finished {key}: left out")
+      continue
+    say(f"{key}: evaluating")
+    programs = Programs(make_subject(task, key))
+    method_dir = workdirs.folder(workdir, key)
+    path = storage.path_of(method_dir, stored[key].rounds)
+    state = placed(programs, storage.read(path, programs.shapes))
+    judged = judge(programs, state, programs.subject.method.rows, None)
+    log = storage.Log(method_dir)
+    end = ended(programs, state, log, judged, trained_config)
+    about = stored[key]._replace(evaluated=changed)
+    finish(end, workdirs.folder(into, key), about)

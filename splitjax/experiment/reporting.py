@@ -3,7 +3,8 @@
 Nothing is trained or evaluated, so no config file and no data are needed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from splitjax import files
 from splitjax.evaluation import measurements
 from splitjax.experiment import workdirs
 from splitjax.experiment.summary import PICTURES
-from splitjax.experiment.workdirs import Unfinished
+from splitjax.experiment.workdirs import About, Unfinished
 from splitjax.reports import numbers, page, results
 from splitjax.reports.results import Results, Run
 from splitjax.types import UserError
@@ -108,16 +109,19 @@ def collect(*folders: str | Path) -> Results:
   values = list[Mapping[str, Any]]()
   remarks = list[str]()
   for name in map(str, folders):
-    folder, into = _split(files.expanded(name))
+    workdir, into = _split(files.expanded(name))
     column = {"run": name.rstrip("/")} if len(folders) > 1 else {}
     count = len(parts)
-    for runs, cell in _cells(folder):
-      most = _most_rounds(runs, into)
-      for run in runs:
-        part = _of_run(run, into, most, remarks)
+    for runs, cell in workdirs.runs_of(workdir):
+      finished = {run: workdirs.finished(run, into) for run in runs}
+      # A mean over seeds is of equally many rounds.
+      most = Counter[str]()
+      for abouts in finished.values():
+        most |= Counter({key: about.rounds for key, about in abouts.items()})
+      for run, abouts in finished.items():
         if run.resolve() in parts:
           raise UserError(f"{run} is given twice: name different folders")
-        if part is not None:
+        if part := _of_run(run, into, abouts, most, remarks):
           parts[run.resolve()] = part
           values.append(column | cell)
     if len(parts) == count:
@@ -133,58 +137,39 @@ def _split(folder: Path) -> tuple[Path, str]:
   return folder, ""
 
 
-def _cells(folder: Path) -> Iterator[tuple[list[Path], dict[str, Any]]]:
-  """Yields the runs that each cell has, or should have, and its values."""
-  grid: Any = {"seeds": None, "cells": [{"name": "", "values": {}}]}
-  if workdirs.kind_of(folder) == "grid":
-    grid = workdirs.read_grid(folder)
-  for cell in grid["cells"]:
-    path = folder / cell["name"]
-    seeds = [path / f"seed{number}" for number in grid["seeds"] or ()]
-    runs = dict.fromkeys([*seeds, *workdirs.seeds_of(path)] or [path])
-    yield list(runs), cell["values"]
-
-
-def _most_rounds(runs: Iterable[Path], into: str) -> dict[str, int]:
-  """Returns the most rounds that a seed has of each method."""
-  most = dict[str, int]()
-  for run in runs:
-    if workdirs.kind_of(run) == "run":
-      for key, about in workdirs.finished(run, into).items():
-        most[key] = max(about.rounds, most.get(key, 0))
-  return most
-
-
 def _of_run(
-  folder: Path, into: str, most: Mapping[str, int], remarks: list[str]
+  run: Path,
+  into: str,
+  finished: Mapping[str, About],
+  most: Mapping[str, int],
+  remarks: list[str],
 ) -> Results | None:
-  """Reads the finished methods of a run; None, remarked, if there are none.
+  """Reads a run's finished methods of the `most` rounds; None if it has none.
 
-  A method of fewer rounds than `most` is left out: a mean over seeds is of
-  equally many.
+  What is left out becomes a remark.
   """
-  if workdirs.kind_of(folder) != "run":
-    remarks.append(f"not finished: {folder}")
+  if workdirs.kind_of(run) != "run":
+    remarks.append(f"not finished: {run}")
     return None
-  settings = workdirs.read_run(folder)["config"]
+  settings = workdirs.read_run(run)["config"]
   methods = settings.pop("methods")
   settings["methods"] = {}
   tables = list[pd.DataFrame]()
   notes = list[str]()
   rows = dict[str, str]()
   for key, spec in methods.items():
-    about = workdirs.read_about(folder / into, key)
+    about = finished.get(key)
     if about is None:
-      remarks.append(f"not finished: {folder} {key}")
+      remarks.append(f"not finished: {run} {key}")
       continue
     if about.rounds < most[key]:
       share = f"{about.rounds} of {most[key]} rounds"
-      remarks.append(f"left out: {folder} {key}, {share}")
+      remarks.append(f"left out: {run} {key}, {share}")
       continue
     # Stored rows begin with the method's key; its label may be corrected.
     label = spec.get("label") or key
     labels = {row: label + row.removeprefix(key) for row in about.methods}
-    table = numbers.read(workdirs.folder(folder / into, key))
+    table = numbers.read(workdirs.folder(run / into, key))
     tables.append(table.assign(row=table.row.map(labels)))
     rows |= {labels[row]: name for row, name in about.methods.items()}
     settings["methods"][key] = spec
@@ -194,10 +179,11 @@ def _of_run(
         f"{label} was trained for {about.rounds} of {settings['rounds']} rounds"
         " until now: do not compare it with rows of more rounds."
       )
-    notes += [*about.notes, *about.tests, f"Hardware: {about.hardware}."]
+    notes += [*about.notes, *about.tests]
   if not tables:
     return None
   notes = list(dict.fromkeys(notes))
-  run = Run({}, settings, methods=rows, notes=tuple(notes), folder=str(folder))
   table = pd.concat(tables, ignore_index=True)
-  return Results(settings["title"] or "splitjax", numbers=table, runs=(run,))
+  about_run = Run({}, settings, rows, notes=tuple(notes), folder=str(run))
+  title = settings["title"] or "splitjax"
+  return Results(title, numbers=table, runs=(about_run,))

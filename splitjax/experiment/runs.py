@@ -29,7 +29,7 @@ from splitjax.types import UserError, naming
 
 
 def run(
-  config: Config | Any,
+  config: Config | Task | Any,
   workdir: str | Path,
   *,
   stop: Stop = never,
@@ -42,7 +42,8 @@ def run(
   earlier starts that the config leaves out stay in the report.
 
   Args:
-    config: the run's config; a nested dict is checked first.
+    config: the run's config, or the task that `build` made of it; a nested dict
+      is checked first.
     workdir: the folder for everything that is written.
     stop: a function called after every round; an answer that is not false, such
       as "SIGTERM", ends the run early, with a checkpoint and no report.
@@ -66,14 +67,9 @@ def run(
     >>> results.rows
     ['splitgp']
   """
-  return _run(build(config), files.expanded(workdir), stop, figures)
-
-
-def _run(
-  task: Task, workdir: Path, stop: Stop, figures: reporting.Figures
-) -> Results:
-  """Runs a config whose task is built."""
+  task = config if isinstance(config, Task) else build(config)
   config = task.config
+  workdir = files.expanded(workdir)
   with workdirs.claimed(workdir, config, task.facts) as joined:
     task = task._replace(config=joined)
     if machine.is_first_process():
@@ -141,8 +137,7 @@ def run_seeds(
       say(f"seed {number} ({i} of {len(numbers)})")
       if number != task.config.seed:
         task = build(dataclasses.replace(config, seed=number))
-      inner: reporting.Figures = "all" if figures == "all" else "none"
-      _run(task, workdir / f"seed{number}", stop, inner)
+      run(task, workdir / f"seed{number}", stop=stop, figures=_inner(figures))
     if not machine.is_first_process():
       return NONE
     return reporting.report_again(workdir, figures=figures)
@@ -181,21 +176,24 @@ def run_grid(
     if machine.is_first_process():
       stack.enter_context(workdirs.held(workdir))
       files.write_sealed(workdir / workdirs.GRID, grid)
-    inner: Any = {
-      "stop": stop,
-      "figures": "all" if figures == "all" else "none",
-    }
     # A cell is an ordinary run; the common report follows after each cell.
     for i, cell in enumerate(cells, 1):
       say(f"cell {i} of {len(cells)}: {cell.name}")
+      path = workdir / cell.name
+      options: Any = {"stop": stop, "figures": _inner(figures)}
       if numbers is None:
-        run(cell.config, workdir / cell.name, **inner)
+        run(cell.config, path, **options)
       else:
-        run_seeds(cell.config, workdir / cell.name, numbers, **inner)
+        run_seeds(cell.config, path, numbers, **options)
       if machine.is_first_process():
         shown = figures if i == len(cells) else "none"
         results = reporting.report_again(workdir, figures=shown)
   return results
+
+
+def _inner(figures: reporting.Figures) -> reporting.Figures:
+  """Returns which figures a seed's or a cell's own report gets."""
+  return "all" if figures == "all" else "none"
 
 
 def _grid(
@@ -205,34 +203,32 @@ def _grid(
 
   Raises UserError if the folder holds files but no grid, or another one.
   """
-  started = dict[str, Any]()
+  fields = list(cells[0].values)
+  started = dict[str, Json]()
   if workdirs.kind_of(workdir) == "grid":
-    for cell in workdirs.read_grid(workdir)["cells"]:
+    stored = workdirs.read_run(workdir, workdirs.GRID)
+    for cell in stored["cells"]:
       if workdirs.kind_of(workdir / cell["name"]):
         started[cell["name"]] = cell["values"]
   else:
     workdirs.check_empty(workdir, "grid")
   # All cells of a grid share one config, so only one of them is compared.
   for name, values in list(started.items())[:1]:
-    fields, swept = (", ".join(x) for x in (values, cells[0].values))
-    differs: str | None = f"over {fields}, not over {swept}"
-    if fields == swept:
-      theirs, _ = workdirs.read_config(workdir / name)
-      # The config of a cell over seeds has no seed.
-      settings = [
-        {"config": {**c.to_dict(), "seed": 0}, "data": {}}
-        for c in (theirs, cells[0].at(values))
-      ]
-      differs = workdirs.difference(*workdirs.as_json(settings))
-      differs = differs and f"of another config ({differs})"
+    theirs = workdirs.read_run(workdir / name)["config"]
+    ours = files.plain(cells[0].at(values).to_dict())
+    # The config of a cell over seeds has no seed.
+    differs = workdirs.difference(
+      {"config": theirs | {"seed": 0}, "data": {"sweep": stored["fields"]}},
+      {"config": ours | {"seed": 0}, "data": {"sweep": fields}},
+    )
     if differs:
       raise UserError(
-        f"--workdir={workdir} is a grid {differs}: choose a new folder"
+        f"--workdir={workdir} is a grid of another config ({differs}): choose a"
+        " new folder"
       )
-  values = started | {cell.name: files.plain(cell.values) for cell in cells}
+  started |= {cell.name: files.plain(cell.values) for cell in cells}
   return {
-    "title": cells[0].config.title,
-    "fields": list(cells[0].values),
+    "fields": fields,
     "seeds": files.plain(numbers),
-    "cells": [{"name": name, "values": x} for name, x in values.items()],
+    "cells": [{"name": name, "values": x} for name, x in started.items()],
   }

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import files, target
+from splitjax.config.config import Config
 from splitjax.evaluation import cost, forgetting, measurements, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
@@ -40,6 +41,9 @@ from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers
 from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Number, Row, State, UserError
+
+_EXTRAS = ("embeddings", "metrics", "confusion", "target")
+"""Fields of eval that do not change the scores of rows."""
 
 
 def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
@@ -124,24 +128,42 @@ def conclude(
   task = method.task
   rounds = task.config.rounds
   machine.wait_for_all("logged")  # process 0 has written all lines
-  past = history.read_history(log, task.config, method.subject.method.rows)
-  end = End(
+  end = ended(method, state, log, judged, task.config)
+  notes = [*_notes_on(method.subject, end, record)]
+  about = About(
+    rounds=rounds,
+    notes=[*notes, f"Hardware: {console.hardware()}."],
+    seconds=record.seconds,
+  )
+  finish(end, method_dir, about, {"exits.npz": exits(task, end)})
+  times = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
+  say(f"{method.subject.label}: {rounds} rounds done ({times})")
+
+
+def ended(
+  method: Programs,
+  state: State,
+  log: Log,
+  judged: list[Scores],
+  config: Config,
+) -> End:
+  """Makes what is measured of a method after its last round, or later again.
+
+  `judged` are the scores of all rows, `config` is that of the training.
+  """
+  past = history.read_history(log, config, method.subject.method.rows)
+  differs = workdirs.first_difference(
+    vars(config.eval), vars(method.task.config.eval), _EXTRAS
+  )
+  return End(
     subject=method.subject,
     scores=judged,
     state=state,
     personal=method.personalise(state),
     lines=past.lines,
     totals=past.clients,
+    current=not differs,
   )
-  about = About(
-    rounds=rounds,
-    notes=[*_notes_on(method.subject, end, record)],
-    hardware=console.hardware(),
-    seconds=record.seconds,
-  )
-  finish(end, method_dir, about, {"exits.npz": exits(task, end)})
-  times = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
-  say(f"{method.subject.label}: {rounds} rounds done ({times})")
 
 
 # Begin, or go on.
@@ -328,8 +350,7 @@ def finish(
   if at_end.swept is not None:
     limits = dict(zip(at_end.sets.names, at_end.chosen.threshold, strict=True))
   name = subject.config.methods[subject.key].name
-  about = dataclasses.replace(
-    about,
+  about = about._replace(
     methods={row.label: name for row in end.scores},
     tests=[*summary.notes(subject.task), *finding.notes],
     thresholds=files.plain(limits),

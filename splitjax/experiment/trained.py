@@ -18,7 +18,6 @@ from splitjax.data import feed
 from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import exits, gate
-from splitjax.evaluation.exits import tuning_key
 from splitjax.experiment import storage, workdirs
 from splitjax.experiment.network import (
   Network,
@@ -32,7 +31,7 @@ from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
 from splitjax.files import Json
 from splitjax.fleet.cohorts import group_of
-from splitjax.fleet.fleets import Fleet, own_fleet, without_padding
+from splitjax.fleet.fleets import own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models.network import embedding, init, prefix, select
@@ -46,15 +45,14 @@ class NewClient(NamedTuple):
   server: Net  #: its part for the client
 
 
+AnyClient = int | str | NewClient
+"""A client's number, its name where the data name clients, or a new one."""
+
+
 class Trained(NamedTuple):
   """A trained method, returned by `load`.
 
-  `personal` has the personalised networks of each cohort's clients, arrays
-  [N, ...]; `thresholds` maps test sets (a rho as text) to each client's
-  threshold by the config's rule, nats. A checkpoint has neither.
-
-  A client n is a number, a name where the data name clients, or a `NewClient`;
-  one that is unknown is a UserError. Inputs are [B, ...], images uint8
+  An unknown client is a UserError. Inputs are [B, ...], images uint8
   [B, H, W, c]; other widths and byte orders of numbers are cast as those of
   training samples were, and what does not fit is a UserError.
 
@@ -69,7 +67,11 @@ class Trained(NamedTuple):
   network: Network
   method: Method
   state: State
+  #: each cohort's personalised networks [N, ...]; () of a checkpoint, and of a
+  #: method that does not personalise
   personal: tuple[Net, ...]
+  #: test set (a rho as text) -> each client's threshold by the config's rule,
+  #: nats; None of a checkpoint, and of a method with one exit
   thresholds: dict[str, list[float]] | None
 
   def __repr__(self) -> str:
@@ -80,16 +82,16 @@ class Trained(NamedTuple):
       f"Trained({kind}, after round {int(self.state.round)}, {count} clients)"
     )
 
-  def client(self, n: int | str | NewClient) -> Net:
+  def client(self, n: AnyClient) -> Net:
     """Returns the network that answers for client n, personalised if it was."""
     return self._pair(n).net
 
-  def server(self, n: int | str | NewClient) -> Net:
+  def server(self, n: AnyClient) -> Net:
     """Returns the server's part for client n."""
     return self._pair(n).server
 
   def predict(
-    self, n: int | str | NewClient, image: np.ndarray, threshold: float | None
+    self, n: AnyClient, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
     """Classifies inputs as client n does.
 
@@ -108,17 +110,16 @@ class Trained(NamedTuple):
     """
     image = self._fitting(image)
     two_exits = len(self.method.answers) > 1
-    value = np.asarray(threshold)  # of None it is an object
-    if two_exits and (value.dtype.kind not in "iuf" or np.isnan(value).any()):
+    limit = np.asarray(threshold if two_exits else 0.0)  # of None an object
+    if limit.dtype.kind not in "iuf" or np.isnan(limit).any():
       raise UserError(
         f"threshold={threshold!r}: give a number, nats, as in"
         f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
         " test samples have None there"
       )
-    limit = jnp.asarray(threshold if two_exits else 0.0)
-    return self._predictor(n)(jnp.asarray(image), limit)
+    return self._predictor(n)(jnp.asarray(image), jnp.asarray(limit))
 
-  def export(self, n: int | str | NewClient, path: str | Path) -> Path:
+  def export(self, n: AnyClient, path: str | Path) -> Path:
     """Writes `predict` of client n as a program that needs jax alone.
 
     The file, which is replaced if it exists, is an artifact of jax.export with
@@ -138,19 +139,18 @@ class Trained(NamedTuple):
       (3,)
     """
     shape = ", ".join(map(str, self.network.backbone.shape))
-    dtype = jnp.dtype(self.network.dtype)
     # Each batch size is compiled when the program first meets it.
     sizes = jax.export.symbolic_shape(f"b, {shape}")
     program = jax.jit(self._predictor(n))
-    lower = jax.export.export(program, platforms=("cpu", "cuda", "tpu"))
-    artifact = lower(
-      jax.ShapeDtypeStruct(sizes, dtype), jax.ShapeDtypeStruct((), "float32")
+    artifact = jax.export.export(program, platforms=("cpu", "cuda", "tpu"))(
+      jax.ShapeDtypeStruct(sizes, jnp.dtype(self.network.dtype)),
+      jax.ShapeDtypeStruct((), "float32"),
     )
     path = files.expanded(path)
     path.write_bytes(artifact.serialize())
     return path
 
-  def embeddings(self, n: int | str | NewClient, image: np.ndarray) -> Array:
+  def embeddings(self, n: AnyClient, image: np.ndarray) -> Array:
     """Returns the input z_S of the server's head at client n, [B, D] float32.
 
     Raises UserError if clients hold the whole network: there is no server.
@@ -196,36 +196,35 @@ class Trained(NamedTuple):
     method = self.method
     state = self.state
     backbone = self.network.backbone
-    classes = range(backbone.classes)
-    if len(label) != len(image) or not np.isin(label, classes).all():
-      raise UserError(f"label: give {len(image)} numbers below {len(classes)}")
-    depths = [cohort.depth for cohort in self._fleet.cohorts]
+    classes = backbone.classes
+    if len(label) != len(image) or not np.isin(label, range(classes)).all():
+      raise UserError(f"label: give {len(image)} numbers below {classes}")
+    cohorts = own_fleet(method, self.network.fleet).cohorts
+    depths = [cohort.depth for cohort in cohorts]
     depth = depths[0] if depth is None else depth
     if depth not in depths:
       raise UserError(f"depth={depth}: the clients' depths are {depths}")
-
-    # What clients do not share begins as it did before the first round, but
-    # random even in a pretrained network, whose file only training reads.
-    key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
-    full = jax.jit(functools.partial(init, backbone))(key)
-    part = prefix(backbone, full, depth, with_exit=method.exits)
     common = state.server.common
     if method.pick or not jax.tree.leaves(common):
       raise UserError(
         f"{type(method).__name__} has no network in common that a new client"
         " could begin with and answer by: predict as a client of the run"
       )
+
+    # What clients do not share begins as it did before the first round, but
+    # random even in a pretrained network, whose file only training reads.
+    key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
+    full = jax.jit(functools.partial(init, backbone))(key)
+    part = prefix(backbone, full, depth, with_exit=method.exits)
     shared = [name for name in part.params if name in common.params]
     joined = nets.join(select(common, shared), part)
-    initial = Net(
-      params=part.params | joined.params, stats=part.stats | joined.stats
-    )
+    initial = Net(part.params | joined.params, part.stats | joined.stats)
     number = self.network.fleet.num_clients
     client = method.first_client(initial, number)
     net = method.model(client, state.server)
     if any(row.personal for row in method.rows):
       samples = self.samples(number, image, label)
-      key = tuning_key(state.key, state.round)
+      key = exits.tuning_key(state.key, state.round)
       key = jax.random.fold_in(key, number)
       net = method.personalise(client, state.server, samples, key)
     return NewClient(net=net, server=method.part_two(client, state.server))
@@ -247,9 +246,17 @@ class Trained(NamedTuple):
       + (f", or a name, such as {similar}" if similar else "")
     )
 
-  def kept(self, n: int | str) -> Client:
-    """Returns what client n keeps between rounds."""
-    return self._of_client(self.number(n), self.state.clients)
+  def kept(
+    self, n: int | str, cohorts: tuple[Any, ...] | None = None
+  ) -> Client:
+    """Returns what client n keeps between rounds, or has in other cohorts."""
+    number = self.number(n)
+    stacks = self.state.clients if cohorts is None else cohorts
+    fleet = own_fleet(self.method, self.network.fleet)
+    for cohort, stacked in zip(fleet.cohorts, stacks, strict=True):
+      if number in cohort.ids:
+        return trees.take(stacked, cohort.ids.index(number))
+    raise AssertionError("every client is in a cohort")
 
   def samples(
     self, number: int, image: np.ndarray, label: np.ndarray, epochs: int = 1
@@ -258,7 +265,6 @@ class Trained(NamedTuple):
     net = self.network
     method = self.method
     plan = feed.BatchPlan(self.config.batch_size, epochs, net.mean, net.std)
-    plan = plan.for_clients([len(label)])
     counts = np.bincount(label, minlength=net.backbone.classes)
     group = group_of(method, net.fleet, counts[None], [number])
     rows = jnp.arange(len(label))
@@ -272,55 +278,41 @@ class Trained(NamedTuple):
       group=() if group is None else jnp.asarray(group)[0],
       validation=rows if method.validates else (),
     )
-    return Samples(shard, plan)
+    return Samples(shard, plan.for_clients([len(label)]))
 
-  @property
-  def _fleet(self) -> Fleet:
-    """The clients, in the method's cohorts."""
-    return own_fleet(self.method, self.network.fleet)
-
-  def _pair(self, n: int | str | NewClient) -> NewClient:
+  def _pair(self, n: AnyClient) -> NewClient:
     """Returns the networks that answer for client n."""
     if isinstance(n, NewClient):
       return n
     client = self.kept(n)
     server = self.state.server
-    if self.personal:
-      net = self._of_client(self.number(n), self.personal)
-    else:
-      net = self.method.model(client, server)
-    return NewClient(net=net, server=self.method.part_two(client, server))
+    net: Any = self.kept(n, self.personal) if self.personal else None
+    return NewClient(
+      net=net or self.method.model(client, server),
+      server=self.method.part_two(client, server),
+    )
 
-  def _of_client(self, number: int, cohorts: tuple[Any, ...]) -> Any:
-    """Takes a client's entry from cohorts [N, ...]."""
-    for cohort, stacked in zip(self._fleet.cohorts, cohorts, strict=True):
-      if number in cohort.ids:
-        return trees.take(stacked, cohort.ids.index(number))
-    raise AssertionError("every client is in a cohort")
-
-  def _predictor(
-    self, n: int | str | NewClient
-  ) -> Callable[..., tuple[Array, Array]]:
+  def _predictor(self, n: AnyClient) -> Callable[..., tuple[Array, Array]]:
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
     method = self.method
-    answers = self.method.answers
+    state = self.state
     net, server = self._pair(n)
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
       # Logits of both exits, or of the most confident path.
       if method.pick:
-        path = exits.most_confident_path(
-          method, self.state.clients, self.state.server, x
-        )
+        path = exits.most_confident_path(method, state.clients, state.server, x)
         logits = Logits(path, path)
       else:
         logits = method.predict(net, server, x)
       both = exits.to_exits(logits)
-      if len(answers) == 1:
-        away = jnp.full(both.client.shape, answers == ("server",))
+      if len(method.answers) == 1:
+        away = jnp.full(both.client.shape, method.answers == ("server",))
       else:
-        away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
+        away = jnp.asarray(
+          gate.offloads(both.entropy, threshold, method.answers)
+        )
       return jnp.where(away, both.server, both.client), away
 
     return predictor
@@ -348,7 +340,8 @@ def load(
       without thresholds; None loads the finished method. If it personalises,
       its clients do so again, on the run's data.
     config: a config file of your own, which is executed to register its
-      methods, networks and partitions; not needed if they are registered.
+      methods, networks and partitions; not needed if those of this method are
+      registered.
 
   Raises:
     UserError: the run or the checkpoint does not exist, the method is not
@@ -363,7 +356,7 @@ def load(
   workdir = files.expanded(workdir)
   if config is not None:
     loading.execute(config)
-  settings, facts = workdirs.read_config(workdir)
+  settings, facts = workdirs.read_config(workdir, key)
   if workdirs.kind_of(workdir) == "seeds":
     text = "holds one run per seed: name a seed's folder in it"
     raise UserError(f"--workdir={workdir} {text}")
@@ -408,10 +401,8 @@ def rebuilt(workdir: Path, config: Config, facts: Json) -> Task:
 
   Raises UserError if clients would have other samples than in the training.
   """
-  # The file of a pretrained network is not needed: the trained weights are
-  # stored.
+  # The trained weights are stored: no file of pretrained ones is needed.
   task = build(from_scratch(config), facts["depth"])
-  task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"
@@ -424,4 +415,4 @@ def rebuilt(workdir: Path, config: Config, facts: Json) -> Task:
       f"{config.data.partition.name}: it deals clients other samples than in"
       " the training; set it back, or train anew"
     )
-  return task
+  return task._replace(config=config)

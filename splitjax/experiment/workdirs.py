@@ -16,15 +16,13 @@ and with most schedules rounds, are added later.
 """
 
 import contextlib
-import dataclasses
 import errno
-import io
-import json
+import functools
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import filelock
 import jax.numpy as jnp
@@ -32,19 +30,29 @@ import numpy as np
 import pandas as pd
 
 from splitjax import files
-from splitjax.config.config import Config, OptimizerConfig, significant
+from splitjax.config.config import (
+  Config,
+  OptimizerConfig,
+  significant,
+  within,
+)
 from splitjax.config.tree import flat
 from splitjax.experiment import machine
 from splitjax.experiment.console import say
 from splitjax.experiment.network import make_optimizer
 from splitjax.files import Damaged, Json
+from splitjax.methods import METHODS
 from splitjax.reports import numbers
 from splitjax.types import UserError, naming
 
-CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
-DESCRIBED, EVALUATED = "describe", "evaluate"
-ABOUT, ROUNDS, NUMBERS = "about.json", "rounds.jsonl", "numbers.csv"
+CONFIG = "config.json"
+GRID = "grid.json"
+LOCK = ".lock"
+DESCRIBED = "describe"
+EVALUATED = "evaluate"
 CHECKPOINTS = "checkpoints"
+ROUNDS = "rounds.jsonl"
+_ABOUT = "about.json"
 
 SEEDS = "one run each"
 """The `seed` in the config.json of a folder with one run per seed."""
@@ -72,12 +80,21 @@ def kind_of(workdir: Path) -> Literal["grid", "seeds", "run"] | None:
   return "seeds" if read_run(workdir)["config"]["seed"] == SEEDS else "run"
 
 
-def seeds_of(workdir: Path) -> list[Path]:
-  """Returns the folders of single seeds' runs, begun or finished."""
-  names = [name.removeprefix("seed") for name in files.names(workdir)]
-  seeds = sorted(int(name) for name in names if name.isdecimal())
-  runs = [workdir / f"seed{seed}" for seed in seeds]
-  return [run for run in runs if kind_of(run)]
+def runs_of(workdir: Path) -> Iterator[tuple[list[Path], Json]]:
+  """Yields the runs that each cell has, or should have, and its values.
+
+  What is no grid is one cell without values.
+  """
+  grid: Json = {"seeds": None, "cells": [{"name": "", "values": {}}]}
+  if kind_of(workdir) == "grid":
+    grid = read_run(workdir, GRID)
+  for cell in grid["cells"]:
+    path = workdir / cell["name"]
+    names = [name.removeprefix("seed") for name in files.names(path)]
+    numbers = {int(name) for name in names if name.isdecimal()}
+    begun = {number for number in numbers if kind_of(path / f"seed{number}")}
+    seeds = sorted(begun.union(grid["seeds"] or ()))
+    yield [path / f"seed{number}" for number in seeds] or [path], cell["values"]
 
 
 def folder(workdir: Path, key: str) -> Path:
@@ -85,37 +102,36 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def read_run(workdir: Path) -> Json:
-  """Reads config.json as it is: "config", and facts of the "data"."""
-  return _read(Path(workdir) / CONFIG, "run")
+def read_run(workdir: Path, name: str = CONFIG) -> Json:
+  """Reads config.json as it is: "config", and facts of the "data".
 
-
-def read_grid(workdir: Path) -> Json:
-  """Reads grid.json: title, fields, seeds, and cells with name and values."""
-  return _read(Path(workdir) / GRID, "grid")
-
-
-def _read(path: Path, what: str) -> Json:
-  """Reads a sealed file; raises Unfinished if it is not there."""
+  With the name of grid.json: fields, seeds, and cells with name and values.
+  Raises Unfinished if the file is not there.
+  """
+  path = Path(workdir) / name
   tree = files.read_sealed(path, "restore it, or choose another folder")
   if tree is None:
     raise Unfinished(
-      f"--workdir={path.parent} holds no {what} (no {path.name}): train one"
-      " first"
+      f"--workdir={workdir} holds no run (no {name}): train one first"
     )
   return tree
 
 
-def read_config(workdir: Path) -> tuple[Config, Json]:
+def read_config(workdir: Path, key: str = "") -> tuple[Config, Json]:
   """Returns the config of a run, and the facts of its data.
 
-  In a folder with one run per seed, its seed is 0. Raises UserError for what no
+  For the method `key` alone, others that are not registered are left out. In a
+  folder with one run per seed, the seed is 0. Raises UserError for what no
   config of today has.
   """
   run = read_run(workdir)
   settings = run["config"]
   if settings["seed"] == SEEDS:
-    settings = {**settings, "seed": 0}
+    settings["seed"] = 0
+  for other, spec in [*settings["methods"].items()] if key else ():
+    if other != key and spec["name"] not in METHODS:
+      del settings["methods"][other]
+      settings["headline"] = ""  # it may be the other's
   try:
     return Config.from_dict(settings), run["data"]
   except UserError as error:
@@ -126,11 +142,6 @@ def read_config(workdir: Path) -> tuple[Config, Json]:
     ) from None
 
 
-def as_json(tree: Any) -> Any:
-  """Returns a tree as JSON keeps it: tuples become lists."""
-  return json.loads(json.dumps(tree, allow_nan=False))
-
-
 # Who owns a folder.
 
 
@@ -139,10 +150,8 @@ def held(folder: Path) -> Iterator[None]:
   """Holds a folder, which is made if needed, for this process.
 
   Training, evaluating and reporting hold a folder while they write to it; one
-  that this process holds already may be held again.
-
-  Raises:
-    UserError: another process holds the folder, or something in it is a link.
+  that this process holds already may be held again. Raises UserError if another
+  process holds it, or if something in it is a link.
   """
   with files.explained("made", folder):
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +182,7 @@ def held(folder: Path) -> Iterator[None]:
 def claimed(
   workdir: Path, config: Config, facts: Json, *, over_seeds: bool = False
 ) -> Iterator[Config]:
-  """Holds a folder for a run, and claims it.
+  """Holds a folder for a run, and claims it by its config.json.
 
   Args:
     workdir: the folder.
@@ -191,53 +200,40 @@ def claimed(
   with contextlib.ExitStack() as stack:
     if machine.is_first_process():
       stack.enter_context(held(workdir))
-    joined = _joined(workdir, config)
+    stored = read_run(workdir) if kind_of(workdir) else None
+    if stored:
+      config = _joined(workdir, config, stored["config"]["methods"])
     if machine.is_first_process():
-      run = as_json({"config": joined.to_dict(), "data": facts})
+      run = files.plain({"config": config.to_dict(), "data": facts})
       if over_seeds:
         run["config"]["seed"] = SEEDS
-      _claim(workdir, run)
+      if not stored:
+        check_empty(workdir, "run")
+      elif differs := difference(stored, run):
+        why = f"belongs to another config ({differs})"
+        if differs.startswith("digest is"):
+          why = f"was trained on other data: {config.data.name} has changed"
+        raise UserError(f"--workdir={workdir} {why}; choose a new folder")
+      if run != stored:
+        files.write_sealed(workdir / CONFIG, run)
     machine.wait_for_all("claimed")
     if not kind_of(workdir):
       raise UserError(
         f"--workdir={workdir} is not on a disk that all processes share:"
         " choose one that is"
       )
-    yield joined
+    yield config
 
 
-def _joined(workdir: Path, config: Config) -> Config:
-  """Adds to a config the methods of a folder's run, if there is one.
-
-  Raises UserError where two methods then have the same label.
-  """
-  if not kind_of(workdir):
-    return config
+def _joined(workdir: Path, config: Config, earlier: Json) -> Config:
+  """Adds the methods of a folder's run; UserError if labels are then equal."""
   settings = config.to_dict()
   present = settings["methods"]
-  earlier = read_config(workdir)[0].to_dict()["methods"]
   added = present.keys() - earlier.keys()
   order = [*present, *earlier] if added else earlier
   settings["methods"] = {key: {**earlier, **present}[key] for key in order}
   with naming(f"--workdir={workdir} has methods of earlier starts"):
     return Config.from_dict(settings)
-
-
-def _claim(workdir: Path, run: Json) -> None:
-  """Writes config.json, or compares it with the one that is there."""
-  stored = None
-  if kind_of(workdir):
-    stored = read_run(workdir)
-    if differs := difference(stored, run):
-      why = f"belongs to another config ({differs})"
-      name = run["config"]["data"]["name"]
-      if stored["config"]["data"]["name"] == name and "digest is" in differs:
-        why = f"was trained on other data: {name} has changed since"
-      raise UserError(f"--workdir={workdir} {why}; choose a new folder")
-  else:
-    check_empty(workdir, "run")
-  if run != stored:
-    files.write_sealed(workdir / CONFIG, run)
 
 
 def check_empty(workdir: Path, what: str) -> None:
@@ -256,30 +252,25 @@ def difference(stored: Json, current: Json) -> str | None:
   trains by itself. `current` may have more rounds if this does not change the
   rounds that both have.
   """
-  configs = [run["config"] for run in (stored, current)]
-  shared = configs[0]["methods"].keys() & configs[1]["methods"].keys()
-
-  def fields_of(config: Json) -> Json:
-    fields = dict[str, Any]()
-    for path, value in significant(config).items():
-      group, _, option = path.partition(".")
-      counts = group != "methods" or option.partition(".")[0] in shared
-      labels = path in ("title", "rounds") or option.endswith(".label")
-      if counts and not labels:
-        fields[path] = value
-    return fields
-
-  differs = first_difference(*map(fields_of, configs))
+  there = stored["config"]
+  here = current["config"]
+  keys = there["methods"].keys() | here["methods"].keys()
+  shared = there["methods"].keys() & here["methods"].keys()
+  free = [f"methods.{key}{'.label' * (key in shared)}" for key in keys]
+  differs = first_difference(
+    significant(there), significant(here), ["title", "rounds", *free]
+  )
   differs = differs or first_difference(stored["data"], current["data"])
-  if differs:
+  old = there["rounds"]
+  new = here["rounds"]
+  if differs or old == new:
     return differs
-  old, new = (config["rounds"] for config in configs)
   rounds = f"rounds is {old} there and {new} here"
-  if old >= new:
-    return None if old == new else rounds
-  if configs[1]["faults"]["server_down"]:
+  if old > new:
+    return rounds
+  if here["faults"]["server_down"]:
     return f"{rounds}, and faults.server_down depends on it"
-  chosen = OptimizerConfig(**configs[1]["optimizer"])
+  chosen = OptimizerConfig(**here["optimizer"])
   rates = [
     make_optimizer(chosen, count).at(jnp.arange(old)).lr for count in (old, new)
   ]
@@ -288,13 +279,15 @@ def difference(stored: Json, current: Json) -> str | None:
   return f"{rounds}, and optimizer.schedule={chosen.schedule} depends on it"
 
 
-def first_difference(stored: Json, current: Json) -> str | None:
-  """Describes the first field that differs: its path and both values."""
+def first_difference(
+  stored: Json, current: Json, free: Sequence[str] = ()
+) -> str | None:
+  """Describes the first field that differs, but for those that are `free`."""
   there = flat(stored)
   here = flat(current)
   for field in sorted(there.keys() | here.keys()):
     values = there.get(field), here.get(field)
-    if values[0] != values[1]:
+    if values[0] != values[1] and not within(field, free):
       return "{} is {!r} there and {!r} here".format(field, *values)
   return None
 
@@ -302,32 +295,19 @@ def first_difference(stored: Json, current: Json) -> str | None:
 # Finished methods.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class About:
-  """What about.json says of a finished method; JSON.
+class About(NamedTuple):
+  """What about.json says of a finished method; JSON."""
 
-  Attributes:
-    rounds: the rounds that it was trained for.
-    methods: row in numbers.csv -> the method's name in METHODS.
-    notes: sentences on the training for a reader of the report.
-    tests: sentences on the test sets.
-    hardware: the machine that it was trained on.
-    seconds: wall time of the training by activity.
-    thresholds: test set -> each client's threshold by the config's rule, nats;
-      None for a method with one exit.
-    evaluated: groups of the config that a later evaluation changed.
-    files: name -> digest of every file that decides a number.
-  """
-
-  rounds: int = 0
-  methods: dict[str, str] = dataclasses.field(default_factory=dict)
-  notes: list[str] = dataclasses.field(default_factory=list)
-  tests: list[str] = dataclasses.field(default_factory=list)
-  hardware: str = ""
-  seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+  rounds: int = 0  #: that it was trained for
+  methods: Mapping[str, str] = {}  #: row in numbers.csv -> name in METHODS
+  notes: Sequence[str] = ()  #: on the training, for a reader of the report
+  tests: Sequence[str] = ()  #: on the test sets, likewise
+  seconds: Mapping[str, float] = {}  #: wall time of the training by activity
+  #: test set -> each client's threshold by the config's rule, nats; None for a
+  #: method with one exit
   thresholds: dict[str, list[float]] | None = None
-  evaluated: dict[str, Any] = dataclasses.field(default_factory=dict)
-  files: dict[str, str] = dataclasses.field(default_factory=dict)
+  evaluated: Json = {}  #: groups of the config that an evaluation changed
+  files: Mapping[str, str] = {}  #: name -> digest of what decides a number
 
 
 def write_results(
@@ -341,29 +321,27 @@ def write_results(
   `arrays` are by file name. Files of earlier arrays are deleted.
   """
   reopen(method_dir)
-  contents = {NUMBERS: numbers.as_csv(table).encode()}
+  for name in files.names(method_dir):
+    if name.endswith(".npz"):
+      (method_dir / name).unlink()
+  written = [ROUNDS, numbers.NUMBERS]
+  files.write(method_dir / numbers.NUMBERS, numbers.as_csv(table))
   for name, leaves in arrays.items():
     if leaves:
-      file = io.BytesIO()
-      np.savez_compressed(file, allow_pickle=False, **leaves)
-      contents[name] = file.getvalue()
-  for name in files.names(method_dir):
-    if name.endswith(".npz") and name not in contents:
-      (method_dir / name).unlink()
-  for name, content in contents.items():
-    files.write(method_dir / name, content)
-  digests = {name: files.digest(content) for name, content in contents.items()}
-  log = files.read(method_dir / ROUNDS)
-  if log is not None:
-    digests[ROUNDS] = files.digest(log)
-  about = dataclasses.replace(about, files=digests)
-  files.write_sealed(method_dir / ABOUT, dataclasses.asdict(about))
+      save = functools.partial(np.savez_compressed, allow_pickle=False)
+      files.write(method_dir / name, functools.partial(save, **leaves))
+      written.append(name)
+  contents = {name: files.read(method_dir / name) for name in written}
+  digests = {k: files.digest(x) for k, x in contents.items() if x is not None}
+  files.write_sealed(
+    method_dir / _ABOUT, about._replace(files=digests)._asdict()
+  )
 
 
 def reopen(method_dir: Path) -> None:
   """Makes a method's results invalid, before it is trained or scored again."""
   with files.explained("written", method_dir):
-    (method_dir / ABOUT).unlink(missing_ok=True)
+    (method_dir / _ABOUT).unlink(missing_ok=True)
 
 
 def read_about(workdir: Path, key: str) -> About | None:
@@ -373,7 +351,7 @@ def read_about(workdir: Path, key: str) -> About | None:
   """
   method_dir = folder(workdir, key)
   remedy = "train again, which makes it anew"
-  body = files.read_sealed(method_dir / ABOUT, remedy)
+  body = files.read_sealed(method_dir / _ABOUT, remedy)
   if body is None:
     return None
   about = About(**body)
@@ -383,11 +361,11 @@ def read_about(workdir: Path, key: str) -> About | None:
   return about
 
 
-def finished(workdir: Path, into: str = "") -> dict[str, About]:
-  """Reads about.json of a run's finished methods, by their keys.
+def finished(run: Path, into: str = "") -> dict[str, About]:
+  """Reads about.json of a run's finished methods by key; {} if it has none.
 
-  With `into` they are those of the evaluation in this folder of the workdir.
+  With `into` they are those of the evaluation in this folder of the run.
   """
-  keys = read_run(workdir)["config"]["methods"]
-  stored = {key: read_about(workdir / into, key) for key in keys}
+  keys = read_run(run)["config"]["methods"] if kind_of(run) == "run" else ()
+  stored = {key: read_about(run / into, key) for key in keys}
   return {key: about for key, about in stored.items() if about is not None}

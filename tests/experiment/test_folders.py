@@ -1,6 +1,7 @@
 """Whose a folder is, and what joins it later: methods, seeds, names."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from runs import After, lines
 from selected import timeless
 
 import splitjax
-from splitjax import METHODS, UserError, experiment
+from splitjax import METHODS, UserError, experiment, files
 from splitjax.experiment import workdirs
 from splitjax.reports import numbers
 
@@ -96,7 +97,7 @@ def test_a_folder_of_somebody_else_is_refused(name, tmp_path):
   assert (tmp_path / name).read_text() == '{"name": "my-web-app"}'
 
 
-def test_nothing_finished_is_said(runs):
+def test_nothing_finished_is_said(runs, tmp_path):
   calls = (
     splitjax.report_again,
     splitjax.evaluate_again,
@@ -106,8 +107,22 @@ def test_nothing_finished_is_said(runs):
     for workdir in (runs, runs / "three"):
       with refused("--workdir", str(runs)):
         call(workdir)
+  with experiment.claimed(tmp_path, config(a="local"), {}, over_seeds=True):
+    with refused(f"--workdir={tmp_path} "):
+      splitjax.evaluate_again(tmp_path)
   with refused(str(runs)):  # a key that leads elsewhere is no method of it
     splitjax.load(runs / "whole", "../../whole/methods/own")
+
+
+def test_a_method_is_loaded_without_the_others(runs, tmp_path):
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  run = experiment.read_run(workdir)
+  run["config"]["methods"]["mine"] = {"name": "mine"}
+  files.write_sealed(workdir / "config.json", run)
+  assert [*splitjax.load(workdir, "own").config.methods] == ["own"]
+  with refused(str(workdir)) as caught:
+    splitjax.load(workdir, "mine")
+  assert "config=FILE" in str(caught.value)
 
 
 # What may be corrected.

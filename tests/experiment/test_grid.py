@@ -97,7 +97,7 @@ def test_all_cells_are_checked_before_the_first_trains(tmp_path):
 
 def change_grid(workdir, **changes):
   """Writes a grid's file with other fields, cells or seeds."""
-  grid = {**experiment.read_grid(workdir), **changes}
+  grid = {**experiment.read_run(workdir, experiment.GRID), **changes}
   files.write_sealed(workdir / experiment.GRID, grid)
 
 
