@@ -1,7 +1,6 @@
 """Scores of runs: threshold rules without test labels, notes on numbers."""
 
 import functools
-import json
 
 import chex
 import jax
@@ -10,15 +9,12 @@ import numpy as np
 import pytest
 import tiny
 from refusals import refused
-from selected import selected, timeless, values
 
 import splitjax
 from splitjax import SHIFTS, data, evaluation, experiment
 from splitjax.data import partitions
 from splitjax.evaluation import End
 from splitjax.experiment import Programs
-
-RULES = ("oracle", "calibrated", "fixed")
 
 
 def draft(rule="calibrated", **changes):
@@ -29,43 +25,6 @@ def draft(rule="calibrated", **changes):
   for name, value in changes.items():
     setattr(c.eval, name, value)
   return c
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-  config = tiny.resolved(draft())
-  workdir = tmp_path_factory.mktemp("run") / "w"
-  return config, workdir, splitjax.run(config, workdir)
-
-
-@pytest.mark.slow
-def test_the_report_shows_every_rule(ran):
-  config, workdir, results = ran
-  gated = ["own", "own+FT"]
-  assert set(selected(results, "accuracy", part=True).row) == set(gated)
-  for row in gated:
-    parts = selected(results, "accuracy", row, part=True).part
-    assert tuple(dict.fromkeys(parts)) == RULES
-    accuracy = {
-      name: np.array(values(results, "accuracy", row, part=name))
-      for name in RULES
-    }
-    assert values(results, "accuracy", row) == accuracy["calibrated"].tolist()
-    for name in RULES[1:]:
-      below = values(results, "below", row, part=name)
-      assert below == pytest.approx(accuracy["oracle"] - accuracy[name])
-    assert min(values(results, "below", row, part="calibrated")) >= 0
-    # One threshold for all clients: 0 asks the server, above log C nobody.
-    grid = experiment.build(config).thresholds
-    for r, name in enumerate(results.sets):
-      line = selected(results, "accuracy", row, set=name, threshold=True)
-      assert line.threshold.tolist() == list(grid)
-      assert line.value.max() == values(results, "common", row)[r]
-      offload = values(results, "offload", row, set=name, threshold=True)
-      assert (offload[0], offload[-1]) == (1, 0)
-  log = (workdir / "methods/own/rounds.jsonl").read_text().splitlines()
-  last = json.loads(log[1])["accuracy"]["own"]
-  assert list(last.values()) == values(results, "accuracy", "own")
 
 
 @pytest.mark.slow
@@ -130,46 +89,6 @@ def test_held_out_samples_are_not_trained_on():
   pixels = task.data.train_image[rows].astype(float)
   assert task.network.mean == pytest.approx([pixels.mean()])
   assert task.facts["partition"] != whole.facts["partition"]
-
-
-@pytest.mark.slow
-def test_held_out_outputs_are_those_of_their_images(ran):
-  config, workdir, _ = ran
-  task = experiment.build(config)
-  stored = np.load(workdir / "methods" / "own" / "exits.npz")
-  trained = splitjax.load(workdir, "own")
-  np.testing.assert_array_equal(stored["held/rows"], task.holdout.rows)
-  entropy, client, server = (
-    stored[f"own+FT/holdout/{x}"] for x in ("entropy", "client", "server")
-  )
-  for n in range(6):
-    image = task.data.train_image[task.holdout.rows[n]]
-    answer, away = trained.predict(n, image, 0.8)
-    np.testing.assert_array_equal(away, ~(entropy[n] < 0.8))
-    np.testing.assert_array_equal(answer, np.where(away, server[n], client[n]))
-  assert (stored["own+FT/proxy/entropy"] != entropy).any()
-
-
-@pytest.mark.slow
-def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
-  config, workdir, results = ran
-  before = {
-    rule: values(results, "accuracy", "own", part=rule) for rule in RULES
-  }
-  again = splitjax.evaluate_again(workdir, {"eval.threshold_rule": "oracle"})
-  for rule, accuracy in before.items():
-    assert values(again, "accuracy", "own", part=rule) == accuracy
-  assert values(again, "accuracy", "own") == before["oracle"]
-  # With a threshold of 9 nothing is offloaded.
-  far = {"eval.threshold_rule": "fixed", "eval.threshold": 9.0}
-  again = splitjax.evaluate_again(workdir, far)
-  device = values(again, "device_only", "own")
-  assert values(again, "accuracy", "own") == device
-  for share in (0.0, 0.2):
-    changed = {"eval.threshold_rule": "oracle", "eval.holdout": share}
-    with refused("eval.shift.name, eval.holdout"):
-      splitjax.evaluate_again(workdir, changed)
-  assert timeless(splitjax.report_again(workdir)) == timeless(results)
 
 
 def test_out_of_client_has_samples_to_choose_on():

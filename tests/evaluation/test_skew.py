@@ -4,11 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import tiny
-from selected import selected
 
-import splitjax
-from splitjax import UserError, evaluation, experiment
+from splitjax import evaluation
 from splitjax.data import TestSets
 from splitjax.evaluation import distance_ratio, silhouette, subsample
 
@@ -72,41 +69,6 @@ def test_finite_ones_are_chosen_and_not_too_many():
   few = subsample(many)
   assert len(set(few)) == 2000 and np.isfinite(many[few]).all()
   np.testing.assert_array_equal(few, subsample(many))
-
-
-# The embeddings of a run.
-
-
-@pytest.mark.slow
-def test_what_is_kept_is_what_a_loaded_client_embeds(tmp_path):
-  """Of a method with a server, fine-tuned; of one without there are none."""
-  c = tiny.tiny(splitgp="splitgp", local="local")
-  c.methods["splitgp"].finetune = True
-  c.eval.embeddings = 23
-  workdir = tmp_path / "w"
-  results = splitjax.run(c, workdir)
-  task = experiment.build(tiny.resolved(c))
-  arrays = np.load(workdir / "methods" / "splitgp" / "embeddings.npz")
-  # The toy's blocks are 6 wide.
-  assert arrays["embedding"].shape == (6, 23, 6)
-  assert arrays["pool"] == "test" and arrays["row"] == "splitgp+FT"
-  label = task.data.test_label[arrays["rows"]]
-  np.testing.assert_array_equal(arrays["label"], label)
-  trained = splitjax.load(workdir, "splitgp")
-  image = task.data.test_image[arrays["rows"]]
-  for n in (0, 5):
-    got = trained.embeddings(n, image)
-    np.testing.assert_allclose(arrays["embedding"][n], got, atol=1e-4)
-    cohorts = trained.network.fleet.cohorts
-    depth = next(c.depth for c in cohorts if n in c.ids)
-    assert arrays["depth"][n] == depth
-  for metric in ("silhouette", "distance_ratio"):
-    assert results.value("splitgp+FT", metric) == arrays[metric]
-  page = (workdir / "report.md").read_text()
-  assert f"{arrays['distance_ratio']:.3f}" in page
-  assert selected(results, "silhouette").row.tolist() == ["splitgp+FT"]
-  with pytest.raises(UserError, match="whole network"):
-    splitjax.load(workdir, "local").embeddings(0, image[:1])
 
 
 def test_images_are_the_same_for_all_and_their_classes_take_turns():
