@@ -110,9 +110,9 @@ def quantity(metric: str) -> Quantity:
 
 
 def label(metric: str) -> str:
-  """Returns the name of a metric with its unit, as in "accuracy [%]"."""
-  name, unit = quantity(metric)[:2]
-  return f"{name} [{unit}]" if unit else name
+  """Names a metric, as in "accuracy [%]", or a field by its last word."""
+  shown = quantity(metric.rpartition(".")[2])
+  return f"{shown.name} [{shown.unit}]" if shown.unit else shown.name
 
 
 def heading(name: str) -> str:
@@ -121,8 +121,3 @@ def heading(name: str) -> str:
     return f"ρ={float(name):g}"
   except ValueError:
     return "largest" if name == LARGEST else name
-
-
-def field_name(field: str) -> str:
-  """Returns the name of a grid's field for a reader: its last word."""
-  return field.rpartition(".")[2].replace("_", " ")

@@ -101,12 +101,10 @@ CASES = {
     {"sets": [*SEVERITIES, "ward 7"]},
     [*OF_CELLS[1:], "accuracy_over_rho", "effect_of_threshold"],
   ),
-  "grid": (
-    {"cells": GRID, "seeds": 2}, [OF_CELLS[0], ONE_SEED, "cost_per_client"],
-  ),
+  "grid": ({"cells": GRID, "seeds": 2}, [OF_CELLS[0], ONE_SEED]),
   "folders": (
     {"cells": [{"run": "runs/a$"}, {"run": "runs/b"}]},
-    [*OF_CELLS[:2], ONE_SEED, "cost_per_client"],
+    [*OF_CELLS[:2], ONE_SEED],
   ),
 }  # fmt: skip
 """Options of results -> the figures that they have no numbers for."""

@@ -1,7 +1,7 @@
 """The figures of a report: those of the papers, each a choice of numbers.
 
-Each takes results and returns a matplotlib figure, or None if the numbers are
-not there. `splitjax.figures` is this package, with the forms of `curves`:
+Each takes results and returns a matplotlib figure, or None without the numbers.
+`splitjax.figures` is this package, with the forms of `curves`:
 
   >>> import splitjax
   >>> results = splitjax.report_again("runs/first")
@@ -20,6 +20,7 @@ from splitjax.reports.figures.curves import (
   against,
   attempt,
   bars,
+  by,
   by_set,
   cells,
   choose,
@@ -33,7 +34,6 @@ from splitjax.reports.results import Results
 LATE = 5
 """A late accuracy is the median of the last five evaluated rounds."""
 
-MOST_POSITIONS = 10
 MOST_THRESHOLDS = 6
 RHO = "ρ, OOD per ID test sample"
 
@@ -57,16 +57,12 @@ def accuracy_over_severity(results: Results) -> Figure | None:
   names = table.set.str.extract(r"(?P<corruption>.*) (?P<severity>\d)")
   table = table.join(names.astype({"severity": float}))
   table = table[table.corruption.isin(list(CORRUPTIONS))]
-  panel = (table.cell + " " + table.corruption).str.strip()
-  title = "Accuracy over the severity"
-  return lines(results, table.assign(panel=panel), "severity", title=title)
+  table = by(table, table.corruption)
+  return lines(results, table, "severity", title="Accuracy over the severity")
 
 
 def accuracy_over_field(results: Results) -> Figure | None:
-  """Draws accuracy over a numeric field of a grid (SuperSFL Figure 6).
-
-  Of several such fields over the one with the most values.
-  """
+  """Draws accuracy over the numeric field of most values (SuperSFL Fig. 6)."""
   table = choose(results, "accuracy")
   counts = table[results.axes].select_dtypes("number").nunique()
   if counts.empty or counts.max() < 2:
@@ -94,19 +90,19 @@ def learning_curves(results: Results) -> Figure | None:
 
 
 def accuracy_over_cost(results: Results) -> Figure | None:
-  """Draws accuracy on the first test set over bytes, seconds and joules.
+  """Draws accuracy on the first test set over costs (SuperSFL Figures 3 and 4).
 
-  The dotted line is eval.target (SuperSFL Figures 3 and 4).
+  The dotted line is eval.target.
   """
   table = choose(results, "accuracy", "round")
   table = table[table.set == table.groupby("cell").set.transform("first")]
   parts = []
   for cost in ("bytes", "modelled_seconds", "joules"):
     part = against(results, table, cost, "row", "cell", "round")
-    panel = (part.cell + " " + label(cost)).str.strip()
-    parts.append(part.rename(columns={cost: "cost"}).assign(panel=panel))
+    parts.append(by(part.rename(columns={cost: "cost"}), label(cost)))
+  table = pd.concat(parts)
   options: Any = {"title": "Accuracy over the cost of training", "xlabel": ""}
-  figure = lines(results, pd.concat(parts), "cost", sharex=False, **options)
+  figure = lines(results, table, "cost", sharex=False, **options)
   targets = {run.settings["eval"].get("target") for run in results.runs}
   for axes in figure.axes if figure else ():
     for target in targets - {None}:
@@ -128,15 +124,9 @@ def effect_of_threshold(results: Results) -> Figure | None:
   shown = values[:: -(-len(values) // MOST_THRESHOLDS) or 1]
   table = table[table.threshold.isin(shown)].sort_values("threshold")
   table["hue"] = table.threshold.map("{:.3g} nats".format)
+  table = by(table, table.row)
   title = "Accuracy over ρ at one threshold for all clients"
-  table = by_row(table)
   return lines(results, table, "rho", "hue", title=title, xlabel=RHO)
-
-
-def by_row(table: pd.DataFrame) -> pd.DataFrame:
-  """Gives each row of a cell a panel."""
-  cell = table.cell.map(lambda cell: cell and f", {cell}")
-  return table.assign(panel=table.row + cell)
 
 
 def accuracy_over_gap(results: Results) -> Figure | None:
@@ -149,26 +139,26 @@ def accuracy_over_gap(results: Results) -> Figure | None:
 
 def class_accuracy(results: Results) -> Figure | None:
   """Draws every class over the rounds, a panel per row (Hydra Figure 10)."""
-  table = by_row(choose(results, "accuracy", "class", "round"))
+  table = choose(results, "accuracy", "class", "round")
   title = "Accuracy of every class over the rounds"
-  return heat(results, table, "class", "round", title=title)
+  return heat(results, by(table, table.row), "class", "round", title=title)
 
 
 def accuracy_over_position(results: Results) -> Figure | None:
   """Draws late accuracy over the position in the order (Hydra Figures 2, 6)."""
   table = _positions(results).sort_values("round")
-  keys = "seed", "cell", "row", "class"
-  groups = table.groupby(["metric", "panel", "position", *keys]).value
-  late = groups.agg(lambda x: x.tail(LATE).median()).reset_index()
+  keys = ["metric", "panel", "position", "seed", "cell", "row", "class"]
+  late = table.groupby(keys).value.agg(lambda x: x.tail(LATE).median())
   title = "Late accuracy by position in the order of service"
-  return lines(results, late, "position", title=title)
+  return lines(results, late.reset_index(), "position", title=title)
 
 
 def position_curves(results: Results) -> Figure | None:
   """Draws the last ten positions over the rounds (Hydra Figures 13 to 18)."""
-  table = by_row(_positions(results)).sort_values("position")
-  table = table[table.position > table.position.max() - MOST_POSITIONS]
-  table["hue"] = table.position.map("position {:g}".format)
+  table = _positions(results).sort_values("position")
+  table = table[table.position > table.position.max() - 10]
+  hue = table.position.map("position {:g}".format)
+  table = by(table, table.row).assign(hue=hue)
   title = "Accuracy by position in the order of service"
   return lines(results, table, "round", "hue", title=title)
 
@@ -186,13 +176,10 @@ def accuracy_per_client(results: Results) -> Figure | None:
 
 
 def class_accuracy_per_client(results: Results) -> Figure | None:
-  """Draws the accuracy of every client by class (PGFedSplit Figure 4).
-
-  The first panel has the shares of the classes in a client's samples. Clients
-  of several seeds are not the same, so the results have one seed.
-  """
+  """Draws every client by class, samples, then accuracy (PGFedSplit 4)."""
   details = "client", "class"
   table = choose(results, "accuracy", *details)
+  # Clients of several seeds are not the same.
   if len(results.runs) > 1 or table.empty:
     return None
   counts = choose(results, "training_samples", *details)
@@ -200,7 +187,7 @@ def class_accuracy_per_client(results: Results) -> Figure | None:
   total = counts.groupby("client").value.transform("sum")
   panel = "share of the client's training samples"
   share = counts.assign(value=100 * counts.value / total, panel=panel)
-  table = pd.concat([share, by_row(table)])
+  table = pd.concat([share, by(table, table.row)])
   named = {"title": "Accuracy of every client by class"}
   return heat(results, table, *details, key="accuracy or share [%]", **named)
 
@@ -209,8 +196,7 @@ def cost_per_client(results: Results) -> Figure | None:
   """Draws what the training costs every client (SuperSFL Figure 5)."""
   costs = "modelled_seconds", "joules", "bytes"
   table = pd.concat(choose(results, cost, "client") for cost in costs)
-  table["panel"] = table.metric.map(label)
-  table = table if table.cell.nunique() == 1 else table.iloc[:0]
+  table = by(table, table.metric.map(label))
   return dots(results, table, title="Cost of every client", sharex=False)
 
 
@@ -225,11 +211,6 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
   )
 }  # fmt: skip
 """Name of a file -> the figure's function, in the order of the report."""
-
-__all__ = [
-  *FIGURES, "against", "attempt", "bars", "by_row", "by_set", "choose", "dots",
-  "draw", "heat", "lines", "FIGURES",
-]  # fmt: skip
 
 
 def draw(results: Results, folder: Path) -> list[Path]:

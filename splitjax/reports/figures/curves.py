@@ -1,9 +1,8 @@
 """Forms of figures: lines and points, bars, dots of clients, heat maps.
 
-Each draws a table of chosen numbers, see `choose`; its column "panel" has the
-titles of panels, and `options` are those of `panels`, such as the title. It
-returns None if there are no numbers, or too many panels. Means over seeds have
-Student's 95 % interval. docs/reports.md has examples of one's own.
+Each draws a table of `choose`, with means over seeds and 95 % intervals.
+`options` are those of `panels`, such as the title. It returns None if there are
+no numbers, or too many panels. docs/reports.md has examples of one's own.
 """
 
 import math
@@ -11,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,26 +22,13 @@ from matplotlib.lines import Line2D
 
 from splitjax import files
 from splitjax.reports import numbers
-from splitjax.reports.quantities import (
-  LARGEST,
-  field_name,
-  heading,
-  label,
-  quantity,
-)
+from splitjax.reports.quantities import LARGEST, heading, label, quantity
 from splitjax.reports.results import Results
 
-Part = TypeVar("Part")
 _Look = dict[str, Any]
 """Options of a matplotlib line."""
 
 _MOST_PANELS = 16
-"""A figure of more panels is not drawn: tables have its numbers."""
-
-_WHOLE = ("round", "position", "severity")
-"""Columns of whole numbers, whose axis is never logarithmic."""
-
-_FINE_TUNED = "+FT"
 _MARKERS = "osD^vPXp<>h"
 COLOURS = (
   "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
@@ -56,15 +42,9 @@ def choose(
 ) -> pd.DataFrame:
   """Chooses the numbers of a metric that have exactly these details.
 
-  Args:
-    results: of a run, of seeds, of a grid or of folders.
-    metric: a key of `quantities.QUANTITIES`, or of eval.metrics.
-    *details: round, client, class, threshold, those that the numbers have.
-    part: the member of a family.
-
-  Returns:
-    The lines, with "value" in the unit of the quantity, and the name of the
-    grid's cell, or of the folder, as "cell" and as "panel".
+  `details` are of round, client, class and threshold, `part` is the member of a
+  family. The "value" of a line is in the unit of the quantity; "cell" and
+  "panel" are the name of the grid's cell, or of the folder.
   """
   table = results.numbers
   fits = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
@@ -83,7 +63,7 @@ def cells(table: pd.DataFrame, axes: Sequence[str]) -> pd.Series:
   names = pd.Series("", table.index, dtype="str")
   for axis in axes:
     comma = ", " if axis != axes[0] else ""
-    word = "" if axis == "run" else f"{field_name(axis)} "
+    word = "" if axis == "run" else f"{label(axis)} "
     names += comma + word + table[axis].map("{}".format).astype("str")
   return names
 
@@ -98,9 +78,9 @@ def by_set(table: pd.DataFrame) -> pd.DataFrame:
   return table.assign(panel=table.set.map(heading))
 
 
-def means(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
-  """Averages over seeds: "value", "half" and "seeds" for each of the `keys`."""
-  return numbers.over_seeds(table[["seed", *keys, "value"]])
+def by(table: pd.DataFrame, names: pd.Series | str) -> pd.DataFrame:
+  """Gives each name, such as `table.row`, of each cell a panel."""
+  return table.assign(panel=names + table.cell.map(lambda x: x and f", {x}"))
 
 
 def against(
@@ -110,10 +90,9 @@ def against(
 
   `lines` over this column are points where a row has a single one.
   """
-  details = [key for key in keys if key in numbers.DETAIL]
-  groups = choose(results, metric, *details).groupby([*keys]).value
-  averaged = groups.mean(skipna=False).rename(metric).reset_index()
-  return table.merge(averaged, on=[*keys]).dropna(subset=metric)
+  others = choose(results, metric, *(x for x in keys if x in numbers.DETAIL))
+  averaged = others.groupby([*keys]).value.mean(skipna=False).rename(metric)
+  return table.merge(averaged.reset_index(), on=[*keys]).dropna(subset=metric)
 
 
 def lines(
@@ -125,39 +104,36 @@ def lines(
 ) -> Figure | None:
   """Draws a line for each value of the column `hue`, over the column `x`.
 
-  Numbers of the same `x` are seeds. `results` are those that `table` is chosen
-  of, if any. The axes are named by `x` and the metric.
+  Numbers of the same `x` are seeds. `table` may be chosen of no `results`.
   """
-  averaged = means(table, hue, "panel", x)
+  averaged = numbers.over_seeds(table[["seed", hue, "panel", x, "value"]])
   rows = results.rows if results and hue == "row" else table[hue]
   shown = looks(rows, table[hue])
   shared = options.get("sharex", True)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    if x in _WHOLE:
+    spread = (averaged if shared else part)[x]
+    if x in ("round", "position", "severity"):
       axes.locator_params("x", integer=True)
-    elif x != "rho":
-      spread = (averaged if shared else part)[x]
-      if 0 < 10 * spread.min() <= spread.max():
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        axes.xaxis.set_major_formatter("{x:g}")
+    elif x != "rho" and 0 < 10 * spread.min() <= spread.max():
+      axes.set_xscale("log")
+      axes.minorticks_off()
+      axes.xaxis.set_major_formatter("{x:g}")
     for key, line in shown.items():
       curve = part[part[hue] == key].sort_values(x)
-      half = curve.half if curve.half.any() else None
       step = max(1, len(curve) // 8)
       bars: Any = {"elinewidth": 1, "capsize": 2, "errorevery": step}
+      half = curve.half if curve.half.any() else None
       axes.errorbar(curve[x], curve.value, half, markevery=step, **bars, **line)
-    if quantity(metric).unit == "%":
+    if named["ylabel"].endswith("[%]"):
       # A wide interval would flatten the means: it leaves the frame.
       margin = 2 + 0.3 * np.ptp(averaged.value.dropna())
       top = min(averaged.value.max() + margin, 102)
       axes.set_ylim(max(averaged.value.min() - margin, -2), top)
 
-  metric = next(iter(table.metric), "")
-  named = {"xlabel": field_name(label(x)), "ylabel": label(metric)}
+  named = {"xlabel": label(x), "ylabel": _metric_of(table)}
   options = named | options | {"results": results, "shown": shown}
-  return panels(_by_panel(averaged), draw, (3.6, 2.7), **options)
+  return panels(averaged, draw, (3.6, 2.7), **options)
 
 
 def bars(
@@ -176,7 +152,8 @@ def bars(
   width = 0.8 / max(1, len(shown))
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    averaged = means(part, "row", "cell").set_index(["row", "cell"])
+    averaged = numbers.over_seeds(part[["seed", "row", "cell", "value"]])
+    averaged = averaged.set_index(["row", "cell"])
     base = averaged.loc[next(iter(shown))].reindex(order).value
     for number, (row, fill) in enumerate(shown.items()):
       values = averaged.loc[row].reindex(order)
@@ -190,16 +167,13 @@ def bars(
   options = {"ylabel": _metric_of(table)} | options
   options |= {"results": results, "shown": shown, "sharey": False}
   size = (np.clip(0.45 * len(order) * len(shown), 4.3, 27), 2.3)
-  return panels(_by_panel(table), draw, size, **options)
+  return panels(table, draw, size, **options)
 
 
 def dots(
   results: Results, table: pd.DataFrame, **options: Any
 ) -> Figure | None:
-  """Draws every client as a dot, with quartiles, median and mean of each row.
-
-  Clients of all seeds are pooled.
-  """
+  """Draws the clients of all seeds as dots, with quartiles, median and mean."""
   shown = looks(results.rows, table.row)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
@@ -217,7 +191,7 @@ def dots(
   options["title"] += " (box: quartiles, line: median, triangle: mean)"
   size = (3.2, 0.6 + 0.36 * len(shown))
   options = {"xlabel": _metric_of(table)} | options | {"results": results}
-  return panels(_by_panel(table), draw, size, **options)
+  return panels(table, draw, size, **options)
 
 
 def heat(
@@ -235,7 +209,8 @@ def heat(
   coloured from 0 to 100, other numbers from the least to the largest.
   """
   key = key or _metric_of(table)
-  averaged = means(table, "panel", index, columns)
+  table = table[["seed", "panel", index, columns, "value"]]
+  averaged = numbers.over_seeds(table)
   rows = _ordered(averaged[index])
   across = _ordered(averaged[columns])
   colours = colormaps["cividis"].with_extremes(bad="white")
@@ -254,7 +229,7 @@ def heat(
   size = np.clip([0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows)], 2.5, 5)
   named: Any = {"xlabel": columns, "ylabel": index, "sharex": False}
   options = named | options | {"results": results}
-  figure = panels(_by_panel(averaged), draw, [*size], **options)
+  figure = panels(averaged, draw, [*size], **options)
   if figure:
     axes = figure.axes
     figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
@@ -276,10 +251,6 @@ def _ordered(names: pd.Series) -> list[Any]:
     return order
 
 
-def _by_panel(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-  return dict(list(table.groupby("panel", sort=False)))
-
-
 def look(number: int) -> _Look:
   """Returns how the n-th of several lines is drawn."""
   marker = _MARKERS[number % len(_MARKERS)]
@@ -292,7 +263,7 @@ def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, _Look]:
 
   A fine-tuned copy has its row's colour, a dashed line and hollow markers.
   """
-  base = {name: name.removesuffix(_FINE_TUNED) for name in names}
+  base = {name: name.removesuffix("+FT") for name in names}
   order = list(dict.fromkeys(base.values()))
   tuned = {"linestyle": "--", "markerfacecolor": "white"}
   return {
@@ -303,10 +274,7 @@ def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, _Look]:
 
 
 def plain(text: object, most: int = 48) -> str:
-  """Returns a text that matplotlib draws letter by letter, without formulas.
-
-  A text of more than `most` letters loses those in its middle.
-  """
+  """Returns a text, at most so long, that matplotlib draws letter by letter."""
   text = "".join(c if c.isprintable() else " " for c in str(text))
   if len(text) > most:
     text = f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
@@ -314,8 +282,8 @@ def plain(text: object, most: int = 48) -> str:
 
 
 def panels(
-  parts: Mapping[Any, Part],
-  draw: Callable[[Axes, Part], None],
+  parts: pd.DataFrame | Mapping[str, Any],
+  draw: Callable[[Axes, Any], None],
   size: Sequence[float],
   *,
   title: str,
@@ -328,10 +296,12 @@ def panels(
   """Draws a figure of panels, with a legend and a title.
 
   `parts` maps the title of a panel, of `size` inches, to what `draw` draws in
-  its axes. The legend lists the looks `shown`, with intervals as bars; the
-  title names the data and seeds of `results`. Panels share both axes unless
-  `options`, those of `Figure.subplots`, say otherwise.
+  its axes, or is a table that has the titles in the column "panel". The legend
+  lists the looks `shown`; the title names data and seeds of `results`. Panels
+  share both axes unless `options`, those of `Figure.subplots`, say otherwise.
   """
+  if isinstance(parts, pd.DataFrame):
+    parts = {str(x): part for x, part in parts.groupby("panel", sort=False)}
   if not 0 < len(parts) <= _MOST_PANELS:
     return None
   rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
@@ -367,17 +337,16 @@ def panels(
     seeds = "one seed" if count == 1 else f"{count} seeds"
     bars = " (bars: 95 % interval)" if shown and count > 1 else ""
     title += f"\n{' and '.join(dict.fromkeys(names))}, {seeds}{bars}"
-  texts = [plain(line, 200) for line in title.splitlines()]
-  wrapped = [textwrap.fill(text, int(11.5 * width)) for text in texts]
-  figure.suptitle("\n".join(wrapped), fontsize=11)
+  wide = int(11.5 * width)
+  texts = [textwrap.fill(plain(x, 200), wide) for x in title.splitlines()]
+  figure.suptitle("\n".join(texts), fontsize=11)
   return figure
 
 
 def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
   """Adds a legend of the lines `shown`, name -> look."""
   lines = [Line2D([], [], **look) for look in shown.values()]
-  names = list(map(plain, shown))
-  owner.legend(lines, names, fontsize=9, frameon=False, **options)
+  owner.legend(lines, map(plain, shown), fontsize=9, frameon=False, **options)
 
 
 def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
@@ -396,8 +365,8 @@ def attempt(
 ) -> list[Path]:
   """Draws a figure `of` something, as PNG, if there is one; returns its path.
 
-  If there is none, an earlier file is removed: it shows other numbers. A figure
-  that cannot be drawn costs a line of the terminal, and no more.
+  An earlier file is removed: it shows other numbers. A figure that cannot be
+  drawn costs a line of the terminal, and no more.
   """
   try:
     if figure := draw(*of):

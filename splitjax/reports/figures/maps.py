@@ -30,10 +30,8 @@ def samples(
 ) -> Figure | None:
   """Draws numbers of samples, as a bar for each client, stacked by kind.
 
-  Numbers instead of shares: clients of unequal size look unequal.
-
   `panels` maps the title of a panel to [N, C] numbers of samples, of N clients
-  and C kinds, such as classes.
+  and C kinds, such as classes: clients of unequal size look unequal.
   """
   colours: Any = curves.COLOURS[: len(kinds)]
   if len(kinds) > len(colours):
@@ -67,13 +65,10 @@ def confusion(matrices: np.ndarray, titles: Sequence[str]) -> Figure | None:
   keys = ["panel", "class", "predicted class"]
   names = [titles, *map(range, matrices.shape[1:])]
   index = pd.MultiIndex.from_product(names, names=keys)
-  shares = pd.Series(100 * matrices.ravel(), index, name="value")
-  options: Any = {
-    "title": "Predicted classes of the samples of each class",
-    "key": "share of the class [%]",
-  }
-  table = shares.reset_index().assign(seed=0)
-  return curves.heat(None, table, "class", "predicted class", **options)
+  table = pd.DataFrame({"value": 100 * matrices.ravel(), "seed": 0}, index)
+  options: Any = {"title": "Predicted classes of the samples of each class"}
+  options |= {"key": "share of the class [%]"}
+  return curves.heat(None, table.reset_index(), *keys[1:], **options)
 
 
 def embeddings(
@@ -82,14 +77,9 @@ def embeddings(
   """Draws a t-SNE map of server embeddings (HARMONY Figure 5).
 
   Without the skew that `splitjax.evaluation.skew` measures, embeddings form a
-  cluster for each class; with it, for each class of each client. Distances have
-  no unit, and empty space has no meaning.
-
-  Args:
-    positions: [K, 2], on the map.
-    groups: name such as "class", "client" -> [K], the group of each embedding.
-      Each has a panel that is coloured by group.
-    title: the title of the figure.
+  cluster for each class; with it, for each class of each client. `positions`
+  [K, 2] are on the map. `groups` maps the name of a panel, such as "class" or
+  "client", to the group of each embedding [K], which colours it.
   """
 
   def draw(axes: Axes, name: str) -> None:
