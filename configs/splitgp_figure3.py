@@ -59,9 +59,6 @@ channel dimension at the cut. Bounds of the Propositions: 1, |phi| within the
 latency limit; 2 and 3, no slower than the whole network at the client and at
 the server. Feasible: 1, and |phi| is not below the smallest."""
 
-LINES = "cut", "client", "server"
-"""Where the network is: eq. 30, 28 and 29."""
-
 
 def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
@@ -158,8 +155,9 @@ def _table_1(
   """Tabulates SplitGP's Table I for one sample and one cut, as text."""
   whole, lines = sizes.prefix + sizes.server, []
   for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
-    stored, *sent, _ = evaluation.needs(each, 1, beta, answers)
-    time = evaluation.round_trip_latency(each, rates, 1, beta, answers)
+    needs = evaluation.needs(each, 1, beta, answers)
+    stored, *sent, _ = needs
+    time = needs.latency(rates)
     where = cut if name == "cut" else f"all at {name}"
     numbers = [f"{number:,.10g}" for number in sent]
     share = f"{100 * stored / whole:.2f} %"
@@ -189,8 +187,9 @@ def inference_time(
   }.items():
     for x in getattr(rates, field) * factors:
       varied = rates._replace(**{field: float(x)})
-      times = evaluation.inference_times(sizes, varied, beta, pixels)
-      for name, value in zip(LINES, times, strict=True):
+      deployed = evaluation.deployments(sizes, pixels)
+      for name, (parts, answers) in deployed.items():
+        value = evaluation.needs(parts, 1, beta, answers).latency(varied)
         lines.append((0, names[field], "inference_time", name, x, float(value)))
   heads = "seed", "panel", "metric", "where", "x", "value"
   table = pd.DataFrame(lines, columns=list(heads))

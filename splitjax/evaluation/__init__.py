@@ -9,14 +9,14 @@ import lazy_loader
 
 _PUBLIC = {
   "cost": "Cost RoundWork grams of_round whole_round",
-  "exits": "Exits Outputs alike evaluate_clients most_confident_path"
+  "exits": "Exits Outputs alike both_logits evaluate_clients"
   " personalise_clients",
-  "forgetting": "backward_transfer count_answers interruptions late_numbers"
-  " performance_gap positions queue shares",
+  "forgetting": "backward_transfer late_numbers performance_gap positions queue"
+  " stops",
   "gate": "Answered GRID best calibration default_grid estimate patches"
-  " predictions score sweep",
-  "latency": "Resources Sizes deployments inference_times"
-  " needs propositions round_trip_latency sizes_of split_depths",
+  " decide score sweep",
+  "latency": "Resources Sizes deployments needs propositions sizes_of"
+  " split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",
   "means": "over_clients over_samples spread",
   "measurements": "MEASUREMENTS",

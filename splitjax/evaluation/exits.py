@@ -1,8 +1,9 @@
 """From networks to the answers of both exits, as one compiled program.
 
-Every client's networks run once over the samples of its test sets; the rest is
-arithmetic on the answers (`gate`, `scores`). Networks are made where they run,
-so that clients that start from a mean need no copies of it.
+Each client's networks run once over the samples of its test sets: its blocks
+and its exit, then the server's blocks and head (`Method.predict`). `to_exits`
+keeps of the logits what the gate needs (`gate.offloads`). Networks are made
+where they run, so that clients that start from a mean need no copies of it.
 """
 
 import functools
@@ -22,6 +23,7 @@ from splitjax.engine.round import TUNE
 from splitjax.fleet.fleets import Layout
 from splitjax.methods.method import Method
 from splitjax.models import network, sizes
+from splitjax.models.network import Backbone
 from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree
 
 
@@ -70,7 +72,7 @@ def evaluate_clients(
   plans: tuple[BatchPlan, ...],
   probabilities: bool = False,
   mesh: Mesh | None = None,
-  answer: Callable[[Method, Net, Net, Array], Tree] | None = None,
+  answer: Callable[[Backbone, Net, Net, Array], Tree] | None = None,
 ) -> Any:
   """Evaluates all clients of a method after a round.
 
@@ -78,7 +80,7 @@ def evaluate_clients(
   [N, ...], personalised networks [N, ...] (None: those that `Method.model`
   makes), and the clients' numbers [N] int32. Of the inputs `image` [P, ...]
   client n sees the rows `shown[n]`, [chunks, B] int32, but only its leading
-  `chunks[n]` chunks (None: all). `answer`, a function (method, the client's
+  `chunks[n]` chunks (None: all). `answer`, a function (backbone, the client's
   network, the server's, standardised inputs [B]) -> leaves [B, ...], is
   computed in the place of Exits.
 
@@ -88,64 +90,31 @@ def evaluate_clients(
     chunks = jnp.full(len(shown), shown.shape[1], jnp.int32)
   tables = [trees.take((shown, chunks), number) for number in numbers]
 
-  if method.pick and answer is None:
-    unpadded = [
-      trees.take(stacked, slice(cohort.size))
-      for stacked, cohort in zip(clients, layout.cohorts, strict=True)
-    ]
-    size = min(shown.shape[-1], len(image))
-    answers = _shared_exits(
-      method, unpadded, server, image, plans[0], size, probabilities
-    )
-    cohorts = [
-      trees.take(answers, rows.reshape(len(rows), -1)) for rows, _ in tables
-    ]
-  else:
-    nets: Sequence = (None,) * len(clients) if personal is None else personal
-    cohorts = _map_clients(
-      functools.partial(_client_exits, answer, probabilities),
-      layout,
-      plans,
-      mesh,
-      (method, server, image),
-      list(zip(clients, nets, tables, strict=True)),
-    )
+  nets: Sequence = (None,) * len(clients) if personal is None else personal
+  paths = [
+    trees.take(stacked, slice(cohort.size))  # without padding
+    for stacked, cohort in zip(clients, layout.cohorts, strict=True)
+  ]
+  cohorts = _map_clients(
+    functools.partial(_client_exits, answer, probabilities),
+    layout,
+    plans,
+    mesh,
+    (method, server, image, paths if method.pick else ()),
+    list(zip(clients, nets, tables, strict=True)),
+  )
   return copied(by_number(cohorts, numbers, layout), mesh)
 
 
-def _shared_exits(
-  method: Method,
-  clients: Sequence[Client],
-  server: Server,
-  image: Array,
-  plan: BatchPlan,
-  size: int,
-  probabilities: bool,
-) -> Exits:
-  """Computes the Exits of all inputs, in chunks of `size`, once for everybody.
-
-  `clients` are those of each cohort, without padding.
-  """
-  count = -(-len(image) // size)
-
-  def chunk(i):
-    rows = jnp.minimum(i * size + jnp.arange(size), len(image) - 1)
-    x = standardise(image[rows], plan.mean, plan.std)
-    path = most_confident_path(method, clients, server, x)
-    return to_exits(Logits(path, path), probabilities)
-
-  return leading(chunk, count, count)
-
-
 def _client_exits(
-  answer: Callable[[Method, Net, Net, Array], Tree] | None,
+  answer: Callable[[Backbone, Net, Net, Array], Tree] | None,
   probabilities: bool,
   plan: BatchPlan,
-  common: tuple[Method, Server, Array],
+  common: tuple[Method, Server, Array, Sequence[Client]],
   of_client: tuple[Client, Net | None, tuple[Array, Array]],
 ) -> Tree:
   """Computes the Exits of one client, or what `answer` computes instead."""
-  method, server, image = common
+  method, server, image, paths = common
   client, personal, (rows, count) = of_client
   net = method.model(client, server) if personal is None else personal
   theta = method.part_two(client, server)
@@ -153,10 +122,41 @@ def _client_exits(
   def chunk(i):
     x = standardise(image[rows[i]], plan.mean, plan.std)
     if answer is not None:
-      return answer(method, net, theta, x)
-    return to_exits(method.predict(net, theta, x), probabilities)
+      return answer(method.backbone, net, theta, x)
+    logits = both_logits(method, net, theta, x, paths, server)
+    return to_exits(logits, probabilities)
 
-  return leading(chunk, len(rows), count)
+  # Only the leading chunks are computed.
+  outputs = trees.repeat(trees.zeros(jax.eval_shape(chunk, 0)), len(rows))
+  outputs = jax.lax.fori_loop(
+    0, count, lambda i, filled: trees.put(filled, i, chunk(i)), outputs
+  )
+  return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
+
+
+def both_logits(
+  method: Method,
+  net: Net,
+  theta: Net,
+  x: Array,
+  clients: Sequence[Client],
+  server: Server,
+) -> Logits:
+  """Computes the logits [B, C] of a client's exit and of the server.
+
+  `net` and `theta` are the client's network and the server's for it. If the
+  method has `pick`, the most confident path of all `clients` (by cohort, not
+  padded) answers in their place: argmax_n max_c softmax(logits_n)_c. Hydra's
+  code compares the logits themselves, although those of different networks
+  have no common scale.
+  """
+  if not method.pick:
+    return method.predict(net, theta, x)
+  logits = [method.paths(cohort, server, x) for cohort in clients]
+  paths = jnp.concatenate(logits)
+  best = jax.nn.softmax(paths).max(axis=-1).argmax(axis=0)
+  path = jnp.take_along_axis(paths, best[None, :, None], axis=0)[0]
+  return Logits(client=path, server=path)
 
 
 def by_number(
@@ -171,7 +171,10 @@ def by_number(
 
 
 def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
-  """Reduces the logits [B, C] of both exits to Exits of arrays [B]."""
+  """Reduces the logits [B, C] of both exits to Exits of arrays [B].
+
+  With p the softmax at the client, entropy is -sum_c p_c log p_c, in nats.
+  """
   at_client = jax.nn.softmax(logits.client.astype(float))
   both = None
   if probabilities:
@@ -190,10 +193,12 @@ def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
 def alike(method: Method, depth: int) -> bool:
   """Tells whether all clients of a depth give the same answers after a round.
 
-  They do if a client keeps no parameter or statistic that answers, the server
-  has one network for all, and no other client's path answers (`pick`).
+  They do if one path answers for all (`pick`), or if a client keeps no
+  parameter or statistic that answers and the server has one network for all.
   """
-  if method.pick or type(method).part_two is not Method.part_two:
+  if method.pick:
+    return True
+  if type(method).part_two is not Method.part_two:
     return False
   full = sizes.shapes(method.backbone)
   part = network.prefix(method.backbone, full, depth, with_exit=method.exits)
@@ -203,24 +208,6 @@ def alike(method: Method, depth: int) -> bool:
     for name in keeps.params | keeps.stats
     if "client" in method.answers or not network.is_exit(name)
   )
-
-
-# The most confident of all clients' paths (Hydra).
-
-
-def most_confident_path(
-  method: Method, clients: Sequence[Client], server: Server, x: Array
-) -> Array:
-  """Computes the logits [B, C] of the most confident path for inputs x.
-
-  It is that of argmax_n max_c softmax(logits_n)_c over the clients of all
-  cohorts, without padding. Hydra's code compares the logits themselves,
-  although those of different networks have no common scale.
-  """
-  paths = [method.paths(cohort, server, x) for cohort in clients]
-  logits = jnp.concatenate(paths)
-  best = jax.nn.softmax(logits).max(axis=-1).argmax(axis=0)
-  return jnp.take_along_axis(logits, best[None, :, None], axis=0)[0]
 
 
 # Personalised copies, which are made before they are evaluated.
@@ -273,20 +260,6 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   chunks = -(-count // size)
   padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
   return padded.reshape(clients, chunks, size)
-
-
-def leading(chunk: Callable, most: int, count: Array | int) -> Tree:
-  """Computes one client's outputs for its `count` leading chunks only.
-
-  `chunk` maps a chunk's number to leaves [B, ...]. Returns [most * B, ...].
-  """
-  outputs = jax.tree.map(
-    lambda x: jnp.zeros((most, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
-  )
-  outputs = jax.lax.fori_loop(
-    0, count, lambda i, filled: trees.put(filled, i, chunk(i)), outputs
-  )
-  return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
 
 
 def _map_clients(

@@ -6,12 +6,14 @@ without a test sample, whose accuracy is NaN. The paper leaves open which rounds
 count: here the evaluated ones (eval.every).
 """
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from splitjax.data import TestSets
 from splitjax.evaluation import gate
 from splitjax.evaluation.means import over_clients, ratio
 from splitjax.evaluation.subject import Arrays, End, Finding, Subject
@@ -24,16 +26,18 @@ _LATE = 5
 
 
 def count_answers(
-  predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
+  predicted: np.ndarray, sets: TestSets, number: int
 ) -> np.ndarray:
-  """Counts the answers to each client's samples, [N, C, C] by class and answer.
+  """Counts the answers to the samples of the test set `number`.
 
-  Of the answers [N, M], the labels [M] or [N, M], and the set's samples [N, M].
+  Of the answers [N, M] to all test samples. Returns [N, C, C] int32, by client,
+  class and answer.
   """
+  classes = sets.main.shape[1]
   table = np.zeros((len(predicted), classes, classes), np.int32)
-  client, sample = np.nonzero(samples)
-  label = np.broadcast_to(labels, predicted.shape)[client, sample]
-  np.add.at(table, (client, label, predicted[client, sample]), 1)
+  client, sample = np.nonzero(sets.sets[number])
+  answer = predicted[client, sample]
+  np.add.at(table, (client, sets.label[client, sample], answer), 1)
   return table
 
 
@@ -109,17 +113,10 @@ def on_end(end: End) -> Finding:
     for name, rank in positions(subject).items():
       numbers.append(Number("position", rank, scores.label, label=name))
     if subject.config.eval.confusion:
-      label = scores.sets.label
-      tested = zip(scores.chosen.threshold, scores.sets.sets, strict=True)
-      counts = [
-        count_answers(
-          gate.predictions(scores.answered, limit),
-          label,
-          samples,
-          subject.backbone.classes,
-        )
-        for limit, samples in tested
-      ]
+      counts = list[np.ndarray]()
+      for r, limit in enumerate(scores.chosen.threshold):
+        answers, _ = gate.decide(scores.answered, limit)
+        counts.append(count_answers(answers, scores.sets, r))
       arrays[scores.label] = np.stack(counts)
   return Finding(numbers, arrays)
 
@@ -129,6 +126,15 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
   del label, of  # the rows' labels stand in the arrays
   tables = [shares(table[-1]) for table in arrays.values()]
   return maps.confusion(np.stack(tables), list(arrays))
+
+
+def positions(subject: Subject) -> dict[str, int]:
+  """Maps classes to their clients' position in the server's cycles, if any."""
+  if subject.method.topology not in IN_TURN:
+    return {}
+  ranks = orders.positions(queue(subject), subject.backbone.classes)
+  named = zip(subject.task.class_names, ranks or (), strict=False)
+  return {name: rank for name, rank in named if rank >= 0}
 
 
 def queue(subject: Subject) -> Queue:
@@ -149,49 +155,8 @@ def queue(subject: Subject) -> Queue:
   )
 
 
-def positions(subject: Subject) -> dict[str, int]:
-  """Maps classes to their clients' position in the server's cycles, if any."""
-  if subject.method.topology not in IN_TURN:
-    return {}
-  ranks = orders.positions(queue(subject), subject.backbone.classes)
-  named = zip(subject.task.class_names, ranks or (), strict=False)
-  return {name: rank for name, rank in named if rank >= 0}
-
-
-# Within a round: the network after each group of clients.
-
-
-def interruptions(
-  turns: np.ndarray, line: Queue
-) -> tuple[np.ndarray, np.ndarray]:
-  """Finds the points before the last full cycle and after each group in it.
-
-  In a full cycle every client has its turn. A group is consecutive turns of
-  clients of one label. `turns` [N, T] int has the position of each client's
-  steps in the order of service; negative for a step without a turn. Returns the
-  turns before each point and the label served last, -1 before the cycle: [S].
-
-  Example: of labels 4 and 7, two clients of two steps are served 0, 1, 0, 1, so
-  that `turns` is [[0, 2], [1, 3]]. With one batch a turn the last cycle begins
-  after two turns: the points are [2, 3, 4], their labels [-1, 4, 7].
-  """
-  client = np.repeat(np.arange(len(turns)), turns.shape[1])
-  position = turns.ravel()
-  by_position = client[np.argsort(position, kind="stable")]
-  order = by_position[np.count_nonzero(position < 0) :]
-
-  # A cycle takes up to `line.turn` steps of each client. It is full until the
-  # client of the fewest steps has taken its last.
-  before = max(0, (int(line.steps.min()) - 1) // line.turn)
-  begin, end = (
-    int(np.minimum(line.steps, cycles * line.turn).sum())
-    for cycles in (before, before + 1)
-  )
-
-  # A group ends where the next client has another label.
-  served = line.label[order[begin:end]]
-  ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
-  return begin + np.append(0, ends), np.append(-1, served[ends - 1])
+# Within a round: the network before its last full cycle, and after each group
+# of clients in it, which are successive clients of one label (Hydra Figure 11).
 
 
 def within_round(
@@ -200,25 +165,56 @@ def within_round(
   number: int,
   answers: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """Evaluates the network within round `number`, from 0 (Hydra Figure 11).
+  """Evaluates the network at the S `stops` in round `number`, from 0.
 
-  At each interruption clients and heads are aggregated as if the round ended
-  there: `answers` maps an order of service [N, R, T] int, an argument of the
-  compiled round, to the server's answers to the test samples [N, M] int.
-  Returns "confusion" [S, C, C], the `shares` of the last test set, and the
-  `interruptions`, "turns" and "label" [S].
+  Clients and heads are aggregated as if the round ended at the stop: `answers`
+  maps an order of service [N, R, T] int, an argument of the compiled round, to
+  the server's answers to the test samples [N, M] int. Returns "confusion"
+  [S, C, C], the `shares` of the last test set, and the stops, "turns" and
+  "label" [S].
   """
   sets = subject.task.test_sets
   line = queue(subject)
-  turns, label = interruptions(order[: len(line.label), number], line)
-  matrices = []
+  turns, labels = stops(order[: len(line.label), number], line)
+  matrices = list[np.ndarray]()
   for count in turns:
+    # The round ends here: later steps are not taken.
     predicted = answers(np.where(order < count, order, NO_TURN))
-    counts = count_answers(
-      predicted, sets.label, sets.sets[-1], subject.backbone.classes
-    )
-    matrices.append(shares(counts))
-  return {"confusion": np.stack(matrices), "turns": turns, "label": label}
+    matrices.append(shares(count_answers(predicted, sets, -1)))
+  return {
+    "confusion": np.stack(matrices),
+    "turns": np.array(turns),
+    "label": np.array(labels),
+  }
+
+
+def stops(order: np.ndarray, line: Queue) -> tuple[list[int], list[int]]:
+  """Finds the stops before the last full cycle and after each group in it.
+
+  In a full cycle every client has a turn, of up to `line.turn` steps. `order`
+  [N, T] int is the position of each client's steps in the service; NO_TURN for
+  steps not taken. Returns the number of steps before each stop, and the label
+  that was served last, -1 before the cycle.
+
+  Example: clients of labels 4 and 7 take two steps each, in turn, so that
+  `order` is [[0, 2], [1, 3]]. The last cycle begins after two steps: the stops
+  are [2, 3, 4], their labels [-1, 4, 7].
+  """
+  client, step = np.nonzero(order != NO_TURN)
+  served = line.label[client[np.argsort(order[client, step])]]
+
+  # Cycles are full until the client with the fewest steps has taken its last.
+  full = max(1, -(-int(line.steps.min()) // line.turn))
+  begin, end = (
+    int(np.minimum(line.steps, cycles * line.turn).sum())
+    for cycles in (full - 1, full)
+  )
+  turns = [begin]
+  labels = [-1]
+  for label, group in itertools.groupby(served[begin:end].tolist()):
+    turns.append(turns[-1] + len(list(group)))
+    labels.append(label)
+  return turns, labels
 
 
 def picture_within(arrays: Arrays, maps: Any) -> Any:

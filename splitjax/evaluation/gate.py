@@ -79,7 +79,7 @@ def offloads(
   threshold: Array | np.ndarray,
   sides: tuple[str, ...],
 ) -> Array | np.ndarray:
-  """Tells which samples are offloaded, [..., M] bool.
+  """Tells which samples are offloaded, [..., M] bool: the gate's decision.
 
   Of entropies [..., M] at thresholds [..., 1]; with one of the `sides` the
   threshold does not matter.
@@ -90,23 +90,30 @@ def offloads(
   return (unsure | ("client" not in sides)) & ("server" in sides)
 
 
+def decide(
+  answered: Answered, threshold: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the answers, and whether they are the server's; [N, M] each.
+
+  At thresholds [N]; the answers are int32.
+  """
+  exits = answered.exits
+  limit = np.asarray(threshold, np.float64)[:, None]
+  entropy = np.asarray(exits.entropy)
+  away = np.asarray(offloads(entropy, limit, answered.sides))
+  return np.where(away, exits.server, exits.client), away
+
+
 def score(answered: Answered, threshold: np.ndarray | float) -> Gated:
   """Computes accuracy and offload ratio at thresholds [R, N], or at one."""
-  exits, labels, samples, sides = answered
-  labels = np.broadcast_to(labels, exits.entropy.shape)
-  size = samples.sum(axis=-1, dtype=np.int64)
+  size = answered.samples.sum(axis=-1, dtype=np.int64)
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   correct = np.empty(size.shape)
   sent = np.empty(size.shape)
-  for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
-    entropy, client, server = (
-      np.asarray(x[n]) for x in (exits.entropy, exits.client, exits.server)
-    )
-    offload = offloads(entropy, limit[:, n, None], sides)
-    right = np.where(offload, server == labels[n], client == labels[n])
-    weight = samples[:, n].astype(np.float64)
-    correct[:, n] = (right * weight).sum(axis=-1)
-    sent[:, n] = (offload * weight).sum(axis=-1)
+  for r, weight in enumerate(answered.samples):
+    answers, away = decide(answered, limit[r])
+    correct[r] = ((answers == answered.labels) * weight).sum(axis=-1)
+    sent[r] = (away * weight).sum(axis=-1)
   return Gated(limit, ratio(correct, size), ratio(sent, size), size)
 
 
@@ -129,20 +136,6 @@ def best(swept: Gated) -> Gated:
   chosen = jax.tree.map(lambda x: np.take_along_axis(x, top, 0)[0], falling)
   threshold = np.where(chosen.size > 0, chosen.threshold, np.nan)
   return chosen._replace(threshold=threshold)
-
-
-def offloaded(answered: Answered, threshold: np.ndarray) -> np.ndarray:
-  """Tells which samples are offloaded at thresholds [N], [N, M] bool."""
-  entropy = np.asarray(answered.exits.entropy)
-  limit = np.asarray(threshold, np.float64)[:, None]
-  return np.asarray(offloads(entropy, limit, answered.sides))
-
-
-def predictions(answered: Answered, threshold: np.ndarray) -> np.ndarray:
-  """Selects the answer to every sample at thresholds [N], [N, M] int32."""
-  exits = answered.exits
-  away = offloaded(answered, threshold)
-  return np.where(away, exits.server, exits.client)
 
 
 # Thresholds without test labels.

@@ -16,6 +16,7 @@ from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Subject
 from splitjax.models import BACKBONES
 from splitjax.models.build import cut
+from splitjax.models.network import Backbone
 from splitjax.models.sizes import outputs, parts_at
 from splitjax.options import Spec
 from splitjax.types import UserError
@@ -40,12 +41,28 @@ class Resources(NamedTuple):
 
 
 class Needs(NamedTuple):
-  """What a client's test set takes, [..., N]: SplitGP's Table I, and more."""
+  """What inference of a client's test set takes, [..., N]: SplitGP's Table I.
+
+  Of its |D| samples the client sends the share beta = Pr(Tx) to the server.
+  """
 
   storage: np.ndarray  #: [N] |phi| + |h|, parameters that a client stores
   computation: np.ndarray  #: (|phi| + |h|) |D|, parameters passed there
   communication: np.ndarray  #: beta q_c |D|, numbers that it sends
   served: np.ndarray  #: beta |theta| |D|, parameters passed at the server
+
+  def latency(self, resources: Resources) -> np.ndarray:
+    """Inference time [..., N] of the test set (HARMONY eq. 12, SplitGP eq. 30).
+
+    |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
+
+    In parameters over power; the papers report the SUM over clients.
+    """
+    return (
+      self.computation / resources.client_power
+      + self.communication / resources.bandwidth
+      + self.served / resources.server_power
+    )
 
 
 def needs(
@@ -54,11 +71,11 @@ def needs(
   offloaded: np.ndarray | float,
   sides: tuple[str, ...],
 ) -> Needs:
-  """Counts what inference of a client's test set takes.
+  """Counts what inference of |D| = `samples` [..., N] of each client takes.
 
-  Of |D| = `samples` [..., N] int the share beta = Pr(Tx) = `offloaded` [..., N]
-  goes to the server; if only one of the `sides` (`Method.answers`) can answer,
-  none or all. |h| counts only if the client can.
+  The share `offloaded` [..., N] of them goes to the server; if only one of the
+  `sides` (`Method.answers`) can answer, none or all. |h| counts only if the
+  client can. A client without samples needs nothing.
   """
   share = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if len(sides) == 1:
@@ -73,57 +90,7 @@ def needs(
   )
 
 
-def round_trip_latency(
-  sizes: Sizes,
-  resources: Resources,
-  samples: np.ndarray | int,
-  offloaded: np.ndarray | float,
-  sides: tuple[str, ...],
-) -> np.ndarray:
-  """Inference time of a client's test set (HARMONY eq. 12, SplitGP eq. 30).
-
-  |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
-
-  Returns [..., N] float64, in parameters over power; 0 for a client without
-  samples. The latency that the papers report is the SUM over clients.
-  """
-  _, computed, sent, served = needs(sizes, samples, offloaded, sides)
-  return (
-    computed / resources.client_power
-    + sent / resources.bandwidth
-    + served / resources.server_power
-  )
-
-
-def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
-  """Returns the sizes of each client's parts.
-
-  If clients train the whole network, |phi| is its size and the rest is 0. But
-  if the server evaluates that network (`at_server`), |theta| is its size, and
-  the numbers of an input, which clients send, replace the channels (eq. 29).
-  """
-  net = subject.backbone
-  table = np.zeros((subject.fleet.num_clients, 4), np.int64)
-  for cohort in subject.fleet.cohorts:
-    part = parts_at(net, net.cuts[0] if subject.method.uncut else cohort.depth)
-    numbers = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
-    if subject.method.uncut:
-      everything = part["phi"] + part["theta"]
-      numbers = [everything, 0, 0, 0]
-      if at_server:
-        numbers = [0, 0, everything, math.prod(net.shape)]
-    table[list(cohort.ids)] = numbers
-  return Sizes(*table.T)
-
-
-def resources(subject: Subject) -> Resources:
-  """Returns P_C of each client, P_S and BW of a run."""
-  system = subject.config.system
-  power = np.asarray(subject.fleet.power)
-  return Resources(power, system.server_power, system.bandwidth)
-
-
-# Where to deploy a network, and where to cut it.
+# Where a network is deployed: the clients of a run, and the alternatives.
 
 
 def deployments(
@@ -143,16 +110,29 @@ def deployments(
   }
 
 
-def inference_times(
-  sizes: Sizes, resources: Resources, offloaded: float, pixels: float
-) -> np.ndarray:
-  """Latency [3, ...] of a sample in each of `deployments`, in their order."""
-  return np.stack(
-    [
-      round_trip_latency(deployed, resources, 1, offloaded, sides)
-      for deployed, sides in deployments(sizes, pixels).values()
-    ]
-  )
+def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
+  """Returns the sizes of each client's parts.
+
+  Networks that clients train as a whole lie at the client, or at the server if
+  it evaluates them (`at_server`), as in `deployments`.
+  """
+  net = subject.backbone
+  parts = _parts(net, net.cuts)
+  if not subject.method.uncut:
+    return sizes_of(parts.loc[subject.fleet.depths])
+  uncut = sizes_of(parts.loc[[net.cuts[0]] * subject.fleet.num_clients])
+  where = "server" if at_server else "client"
+  return deployments(uncut, math.prod(net.shape))[where][0]
+
+
+def resources(subject: Subject) -> Resources:
+  """Returns P_C of each client, P_S and BW of a run."""
+  system = subject.config.system
+  power = np.asarray(subject.fleet.power)
+  return Resources(power, system.server_power, system.bandwidth)
+
+
+# Where a network can be cut.
 
 
 class Propositions(NamedTuple):
@@ -254,9 +234,7 @@ def split_depths(
     depths = range(1, uncut.length)
   settings = {**spec.options, "depths": tuple(depths)}
   net = cut(name, shape, classes, settings, vocabulary)
-  table = pd.DataFrame([parts_at(net, depth) for depth in depths])
-  table = table.set_index("depth")
-  table["channels"] = [features[-1] for features in table.pop("cut")]
+  table = _parts(net, depths)
 
   sent = np.array([math.prod(x) for x in outputs(net).values()])
   index = np.array(depths) - 1
@@ -266,8 +244,10 @@ def split_depths(
   # Compare latencies, not bounds: with beta = 0 a bound is infinite.
   pixels = math.prod(shape)
   sizes = sizes_of(table)
-  times = inference_times(sizes, resources, offloaded, pixels)
-  table["cut"], table["at_client"], table["at_server"] = times
+  columns = "cut", "at_client", "at_server"
+  deployed = deployments(sizes, pixels).values()
+  for column, (parts, sides) in zip(columns, deployed, strict=True):
+    table[column] = needs(parts, 1, offloaded, sides).latency(resources)
   bounds = propositions(sizes, resources, offloaded, pixels, limit)
   for bound, values in bounds._asdict().items():
     table[f"largest_{bound}"] = values
@@ -277,6 +257,13 @@ def split_depths(
   table["beats_server"] = table.cut <= table.at_server
   table["feasible"] = table.within_limit & table.large_enough
   return table
+
+
+def _parts(net: Backbone, depths: Sequence[int]) -> pd.DataFrame:
+  """Tabulates the parts of a network that is cut at each of the depths."""
+  table = pd.DataFrame([parts_at(net, depth) for depth in depths])
+  table["channels"] = [features[-1] for features in table.pop("cut")]
+  return table.set_index("depth")
 
 
 def sizes_of(depths: pd.DataFrame | pd.Series) -> Sizes:

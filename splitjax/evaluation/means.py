@@ -7,12 +7,11 @@ def ratio(
   over: np.ndarray | float,
   under: np.ndarray | float,
   *,
-  least: float = 0.0,
   otherwise: float = np.nan,
 ) -> np.ndarray:
-  """Divides two arrays where `under` is above `least`; else `otherwise`."""
+  """Divides two arrays where `under` is above 0; else `otherwise`."""
   out = np.full(np.broadcast(over, under).shape, otherwise)
-  return np.divide(over, under, out=out, where=np.asarray(under) > least)
+  return np.divide(over, under, out=out, where=np.asarray(under) > 0)
 
 
 def over_clients(values: np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@
 
   on_end(End) -> Finding
 
-finds numbers, which become lines of numbers.csv, notes, which stand in the
-report, and arrays, which are stored as NAME.npz. A module with arrays also has
+finds numbers and notes for the report, and arrays, which are stored as
+NAME.npz. A module with arrays also has
 
   picture(arrays, label, of, maps) -> a figure or None
 
@@ -39,8 +39,3 @@ def measure(end: End) -> tuple[Finding, dict[str, Arrays]]:
   notes = itertools.chain.from_iterable(x.notes for x in findings.values())
   arrays = {f"{name}.npz": x.arrays for name, x in findings.items()}
   return Finding(list(numbers), notes=list(notes)), arrays
-
-
-def drawn() -> dict[str, ModuleType]:
-  """Returns the measurements that draw their arrays."""
-  return {k: x for k, x in MEASUREMENTS.items() if hasattr(x, "picture")}

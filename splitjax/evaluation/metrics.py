@@ -95,8 +95,7 @@ def measure(
   out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
   labels = np.broadcast_to(labels, samples.shape[1:])
   for r, limit in enumerate(threshold if specs else ()):
-    away = gate.offloaded(answered, limit)
-    answers = gate.predictions(answered, limit)
+    answers, away = gate.decide(answered, limit)
     for n in np.flatnonzero(samples[r].any(axis=1)):
       rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
       arguments = [labels[n][rows], answers[n][rows]]

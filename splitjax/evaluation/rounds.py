@@ -1,5 +1,6 @@
 """The numbers of a method's rounds, from the lines of its log."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -34,9 +35,8 @@ def on_end(end: End) -> Finding:
   options = end.subject.config.eval
   shared = options.shift.name == "global"
   classes = end.subject.task.class_names
-  return Finding(
-    [*numbers_of_rounds(end.lines, classes, shared, options.target)]
-  )
+  found = numbers_of_rounds(end.lines, classes, shared, options.target)
+  return Finding(list(found))
 
 
 def numbers_of_rounds(
@@ -52,7 +52,7 @@ def numbers_of_rounds(
   took until a row's accuracy on the first test set reached it.
   """
   evaluated = list[Line]()
-  spent = dict.fromkeys(_TARGETS, 0.0)
+  spent = Counter[str]()
   for line in lines:
     spent["bytes"] += sum(line["wire"].values())
     if "cost" in line:
@@ -60,8 +60,7 @@ def numbers_of_rounds(
       spent["modelled_seconds"] += cost["seconds"]
       spent["joules"] += cost["client_joules"] + cost["server_joules"]
     if "accuracy" in line:
-      priced = spent if "cost" in line else {"bytes": spent["bytes"]}
-      evaluated.append(line | {"spent": dict(priced)})
+      evaluated.append(line | {"spent": dict(spent)})
   for line in evaluated:
     for label in line["accuracy"]:
       yield from _of_round(line, label, classes)

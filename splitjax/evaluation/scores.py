@@ -1,8 +1,8 @@
 """Scores of a method: what its networks' answers to test samples are worth.
 
-`score` judges the answers of a result row. The line of a round (`log_scores`)
-and the lines of numbers.csv (`on_end`) are made from the same `Scores`, so a
-client's accuracy is computed once.
+`score` takes what `exits` computed, lets `gate` decide who answers by each rule
+for thresholds, and judges the answers. The line of a round (`log_scores`) and
+the lines of numbers.csv (`on_end`) are made from the same `Scores`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,10 +31,10 @@ class Scores(NamedTuple):
   outputs: Outputs  #: of its networks, [N, M]
   sets: TestSets
   answered: Answered  #: the outputs for the test sets, and who may answer
-  #: of the rules that need no test labels: "fixed", a number, if the config has
-  #: one, and "calibrated", [N] float64, if samples are held out; nats
-  limits: Mapping[str, np.ndarray | float]
-  chosen: Gated  #: results at the thresholds of the config's rule, [R, N]
+  #: results by rule for thresholds, [R, N]: "oracle", "calibrated" if samples
+  #: are held out, "fixed" if the config has a threshold
+  rules: Mapping[str, Gated]
+  chosen: Gated  #: those of the config's rule, or else of the oracle
   #: results of the grid's thresholds, [E, R, N]; None where one exit answers
   swept: Gated | None
   #: [N, C, C], the last set's samples by client, class and answer
@@ -70,11 +70,12 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
   sides = ("server",) if row.at_server else subject.method.answers
   answered = Answered(outputs.test, sets.label, sets.sets, sides)
 
-  # The thresholds of all rules; with one exit no threshold matters.
-  limits = dict[str, np.ndarray | float]()
+  # Thresholds by all rules; with one exit none matters.
   swept = None
+  rules = {"oracle": gate.score(answered, np.nan)}
   if len(sides) > 1:
     swept = gate.sweep(answered, task.thresholds)
+    rules = {"oracle": gate.best(swept)}
     if outputs.holdout is not None:
       assert outputs.proxy is not None and task.holdout is not None
       estimated = gate.estimate(
@@ -84,29 +85,22 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
         task.thresholds,
         options.expected_rho,
       )
-      limits["calibrated"] = gate.best(estimated).threshold[0]
+      limit = gate.best(estimated).threshold[0]
+      rules["calibrated"] = gate.score(answered, limit)
     if options.threshold is not None:
-      limits["fixed"] = options.threshold
-  if swept is None or options.threshold_rule in limits:
-    limit = limits.get(options.threshold_rule, np.nan)
-    chosen = gate.score(answered, limit)
-  else:
-    chosen = gate.best(swept)
+      rules["fixed"] = gate.score(answered, options.threshold)
+  chosen = rules.get(options.threshold_rule, rules["oracle"])
+  answers, _ = gate.decide(answered, chosen.threshold[-1])
 
   return Scores(
     label=subject.labels[subject.method.rows.index(row)],
     outputs=outputs,
     sets=sets,
     answered=answered,
-    limits=limits,
+    rules=rules,
     chosen=chosen,
     swept=swept,
-    answers=forgetting.count_answers(
-      gate.predictions(answered, chosen.threshold[-1]),
-      sets.label,
-      sets.sets[-1],
-      subject.backbone.classes,
-    ),
+    answers=forgetting.count_answers(answers, sets, -1),
     extra=metrics.measure(options.metrics, answered, chosen.threshold),
   )
 
@@ -156,7 +150,7 @@ def _notes(end: End, detailed: bool) -> list[str]:
   for scores in end.scores:
     finite = scores.answered.exits.finite
     assert finite is not None  # of every evaluation
-    away = gate.offloaded(scores.answered, scores.chosen.threshold[-1])
+    _, away = gate.decide(scores.answered, scores.chosen.threshold[-1])
     lost = ~np.where(away, finite[..., 1], finite[..., 0])
     lost &= scores.sets.sets[-1]
     if lost.any():
@@ -201,25 +195,24 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   chosen = scores.chosen
   sides = scores.answered.sides
   sizes = latency.client_sizes(subject, at_server=row.at_server)
-  needs = latency.needs(sizes, chosen.size, chosen.offloaded, sides)
   rates = latency.resources(subject)
 
   def curves(gated: Gated) -> dict[str, np.ndarray]:
-    """Means over clients, [..., R]; the latency in sum and per sample."""
-    total = latency.round_trip_latency(
-      sizes, rates, gated.size, gated.offloaded, sides
-    ).sum(axis=-1)
+    """Means over clients, and the latency of a sample; [..., R]."""
+    needs = latency.needs(sizes, gated.size, gated.offloaded, sides)
+    total = needs.latency(rates).sum(axis=-1)
     return {
       "accuracy": means.over_clients(gated.accuracy),
       "offload": means.over_clients(gated.offloaded),
       "latency": means.ratio(total, gated.size.sum(axis=-1)),
-      "total_latency": total,
     }
 
+  needs = latency.needs(sizes, chosen.size, chosen.offloaded, sides)
   yield from _by_set(
     scores,
     {
       **curves(chosen),
+      "total_latency": needs.latency(rates).sum(axis=-1),
       "clients": (chosen.size > 0).sum(axis=-1),
       "test_samples": chosen.size.sum(axis=-1),
       **scores.summary,
@@ -235,22 +228,18 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
     return
 
   # The rules without test labels beside the oracle.
-  if scores.limits:
-    rules = {"oracle": curves(gate.best(scores.swept))}
-    for rule, limit in scores.limits.items():
-      measured = curves(gate.score(scores.answered, limit))
-      below = rules["oracle"]["accuracy"] - measured["accuracy"]
-      rules[rule] = measured | {"below": below}
-    for rule, measured in rules.items():
-      del measured["total_latency"]
-      yield from _by_set(scores, measured, part=rule)
+  oracle = curves(scores.rules["oracle"])
+  for rule, gated in scores.rules.items() if len(scores.rules) > 1 else ():
+    measured = curves(gated)
+    if rule != "oracle":
+      measured["below"] = oracle["accuracy"] - measured["accuracy"]
+    yield from _by_set(scores, measured, part=rule)
 
   # One threshold for all clients: the best of the grid, and each.
-  single = curves(scores.swept)
-  del single["total_latency"]
-  yield from _by_set(scores, {"common": single["accuracy"].max(axis=0)})
+  common = curves(scores.swept)
+  yield from _by_set(scores, {"common": common["accuracy"].max(axis=0)})
   for e, limit in enumerate(scores.swept.threshold[:, 0, 0].tolist()):
-    measured = {metric: values[e] for metric, values in single.items()}
+    measured = {metric: values[e] for metric, values in common.items()}
     yield from _by_set(scores, measured, threshold=limit)
 
 

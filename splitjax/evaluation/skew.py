@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jax import Array
 from scipy import spatial
 
 from splitjax.data import TestSets
@@ -23,9 +22,8 @@ from splitjax.engine import devices
 from splitjax.evaluation import exits
 from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Arrays, End, Finding
-from splitjax.methods.method import Method
 from splitjax.models import network
-from splitjax.types import Net, Number
+from splitjax.types import Number
 
 MOST = 2000
 """Most embeddings that are measured; time grows with their square."""
@@ -133,10 +131,6 @@ def draw(
   return rows[drawn].astype(np.int32), label[drawn].astype(np.int32)
 
 
-def _embedding(method: Method, net: Net, theta: Net, x: Array) -> Array:
-  return network.embedding(method.backbone, net, theta, x)
-
-
 def on_end(end: End) -> Finding:
   """Embeds test samples by the networks of the last row, and measures them.
 
@@ -163,7 +157,7 @@ def on_end(end: End) -> Finding:
     layout=subject.fleet.layout,
     plans=subject.plans,
     mesh=task.mesh,
-    answer=_embedding,
+    answer=network.embedding,
   )
   arrays = {
     "row": np.array(subject.labels[-1]),

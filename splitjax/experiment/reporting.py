@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from splitjax import files
-from splitjax.evaluation import measurements
+from splitjax.evaluation import MEASUREMENTS
 from splitjax.experiment import workdirs
 from splitjax.experiment.summary import PICTURES
 from splitjax.experiment.workdirs import About, Unfinished
@@ -79,7 +79,7 @@ def pictures(run: Run, folder: Path) -> list[Path]:
   source = Path(run.folder, _split(folder)[1])
   of = f"{run.settings['data']['name']}, seed {run.settings['seed']}"
   drawn = list[Path]()
-  for name, module in measurements.drawn().items():
+  for name, module in MEASUREMENTS.items():
     for key, spec in run.settings["methods"].items():
       path = workdirs.folder(source, key) / f"{name}.npz"
       label = spec.get("label") or key

@@ -35,7 +35,7 @@ from splitjax.fleet.fleets import own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models.network import embedding, init, prefix, select
-from splitjax.types import Client, Logits, Net, Shard, State, UserError
+from splitjax.types import Client, Net, Shard, State, UserError
 
 
 class NewClient(NamedTuple):
@@ -300,19 +300,10 @@ class Trained(NamedTuple):
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
-      # Logits of both exits, or of the most confident path.
-      if method.pick:
-        path = exits.most_confident_path(method, state.clients, state.server, x)
-        logits = Logits(path, path)
-      else:
-        logits = method.predict(net, server, x)
-      both = exits.to_exits(logits)
-      if len(method.answers) == 1:
-        away = jnp.full(both.client.shape, method.answers == ("server",))
-      else:
-        away = jnp.asarray(
-          gate.offloads(both.entropy, threshold, method.answers)
-        )
+      both = exits.to_exits(
+        exits.both_logits(method, net, server, x, state.clients, state.server)
+      )
+      away = jnp.asarray(gate.offloads(both.entropy, threshold, method.answers))
       return jnp.where(away, both.server, both.client), away
 
     return predictor

@@ -193,7 +193,7 @@ def test_a_personal_row_is_that_of_personalised_copies():
     ("harmony", {"lam": 0.5}, False),
     ("splitfed_v1", {}, True),
     ("hydra", {"depths": (1,)}, True),  # heads are merged after a round
-    ("multi_head", {}, False),
+    ("multi_head", {}, True),  # the most confident path answers
     ("scaffold", {}, True),  # its memory does not answer
     # Exits stay at SuperSFL's clients: they matter where they answer.
     ("supersfl", {}, True),
@@ -222,13 +222,14 @@ def test_every_sample_is_answered_by_the_most_confident_path():
   apart = evaluated(trial, state)
   picking = made(Picking)
   together = evaluated(picking, state)
-  assert not evaluation.alike(picking.method, 1)
+  assert evaluation.alike(picking.method, 1)
   # By softmax: the second has the largest logit, the first the largest margin.
   logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
-  planted = types.SimpleNamespace(paths=lambda cohort, server, x: cohort)
+  paths = {"pick": True, "paths": lambda cohort, server, x: cohort}
+  planted = types.SimpleNamespace(**paths)
   parts = logits[:1], logits[1:]
-  best = evaluation.most_confident_path(planted, parts, None, None)
-  assert best.tolist() == [[4.0, 0.0]]
+  best = evaluation.both_logits(planted, None, None, None, parts, None)
+  assert best.client.tolist() == best.server.tolist() == [[4.0, 0.0]]
   best = np.asarray(apart.confidence).argmax(axis=0)
   assert len(set(best)) > 1
   for n in range(3):

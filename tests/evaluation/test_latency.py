@@ -45,8 +45,8 @@ OFFLOADED = np.array([0.5, 0.25])
   ],
 )
 def test_latency_by_hand(rates, samples, offloaded, sides, want):
-  got = evaluation.round_trip_latency(SIZES, rates, samples, offloaded, sides)
-  np.testing.assert_allclose(got, want)
+  needs = evaluation.needs(SIZES, samples, offloaded, sides)
+  np.testing.assert_allclose(needs.latency(rates), want)
 
 
 def test_deployments_and_table_1_by_hand():
@@ -59,10 +59,8 @@ def test_deployments_and_table_1_by_hand():
   server = [[0, 0], [0, 0], [20 * 784, 10 * 784], [16_720, 8320]]
   for where, want in {"cut": cut, "client": client, "server": server}.items():
     sizes, sides = evaluation.deployments(SIZES, 784)[where]
-    arguments = SAMPLES, OFFLOADED, sides
-    needs = evaluation.needs(sizes, *arguments)
-    latency = evaluation.round_trip_latency(sizes, RATES, *arguments)
-    np.testing.assert_allclose([*needs[:3], latency], want)
+    needs = evaluation.needs(sizes, SAMPLES, OFFLOADED, sides)
+    np.testing.assert_allclose([*needs[:3], needs.latency(RATES)], want)
 
 
 def test_splitfed_of_the_paper():
@@ -77,10 +75,8 @@ def test_splitfed_of_the_paper():
   )
   rates = Resources(np.array([10.0, 20.0, 40.0]))
   samples = np.array([[2000] * 3, [3600] * 3])
-  latency = evaluation.round_trip_latency(
-    sizes, rates, samples, np.ones(3), ("server",)
-  )
-  total = latency.mean(axis=-1) * 50
+  needs = evaluation.needs(sizes, samples, np.ones(3), ("server",))
+  total = needs.latency(rates).mean(axis=-1) * 50
   np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
 
 
@@ -153,7 +149,10 @@ def test_lines_of_the_figure_cross_at_the_propositions(power, bandwidth):
 
   def at(**changed):
     changed = rates._replace(**changed)
-    return evaluation.inference_times(paper, changed, 0.1, 784)
+    return [
+      evaluation.needs(sizes, 1, 0.1, sides).latency(changed)
+      for sizes, sides in evaluation.deployments(paper, 784).values()
+    ]
 
   bounds = evaluation.propositions(paper, rates, 0.1, 784)
   cut, client, _ = at(client_power=bounds.power)

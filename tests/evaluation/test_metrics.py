@@ -11,7 +11,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import METRICS, evaluation
-from splitjax.evaluation import Answered, Exits, predictions
+from splitjax.evaluation import Answered, Exits, decide
 from splitjax.options import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_the_exit_that_answers_gives_the_probabilities():
     found = evaluation.measure(specs, answered, threshold)["look"]
   counts = samples[0].sum(axis=1)
   np.testing.assert_array_equal(found, [[counts[0], np.nan, counts[2]]])
-  answers = predictions(answered, threshold[0])
+  answers, _ = decide(answered, threshold[0])
   for n, (label, answer, sure) in zip((0, 2), seen, strict=True):
     rows = np.repeat(np.arange(9), samples[0, n])
     np.testing.assert_array_equal(label, labels[n][rows])

@@ -44,9 +44,9 @@ def test_no_test_label_is_used():
   evaluated = [Programs(x).evaluate(state) for x in both]
   for row, *outputs in zip(subject.method.rows, *evaluated, strict=True):
     before, after = map(evaluation.scores.score, both, [row] * 2, outputs)
-    limits = before.limits["calibrated"]
-    assert limits.shape == (6,)
-    np.testing.assert_array_equal(limits, after.limits["calibrated"])
+    limits, again = (x.rules["calibrated"].threshold for x in (before, after))
+    assert limits.shape == (len(sets.names), 6)
+    np.testing.assert_array_equal(limits, again)
     assert (before.chosen.accuracy != after.chosen.accuracy).any()
 
 

@@ -89,9 +89,8 @@ def test_stops_by_hand():
     steps, label = np.array(steps), np.array(label)
     return orders.Queue("cyclic", 1, 0, steps=steps, label=label)
 
-  def stops(turns, line):
-    points = evaluation.interruptions(turns, line)
-    return [*zip(*map(np.ndarray.tolist, points), strict=True)]
+  def stops(order, line):
+    return [*zip(*evaluation.stops(order, line), strict=True)]
 
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
