@@ -32,9 +32,9 @@ from typing import Any, NamedTuple, NoReturn
 from absl import flags
 from absl import logging as absl_logging
 
-from splitjax.config import loading, tree
-from splitjax.config.config import Config
-from splitjax.config.sweep import Sweep, check_seeds, plan, read_axis
+from splitjax.config import loading
+from splitjax.config.config import Config, assign, near, slot_of
+from splitjax.config.sweep import Sweep, plan, read_axes
 from splitjax.experiment.console import CTRL_C, Stopped, listening, say
 from splitjax.fields import Text, unknown
 from splitjax.files import expanded, printable, reason
@@ -46,19 +46,14 @@ _BROKEN_PIPE = 141
 
 
 class Command(NamedTuple):
-  """A parsed command line; FLAGS describes its flags."""
+  """A parsed command line."""
 
-  mode: str  #: key of MODES
+  flags: Any  #: the values of FLAGS
   plan: Sweep = Sweep([], None)  #: the checked runs of train and describe
   workdir: Path | None = None
-  seeds: tuple[int, ...] | None = None  #: of --seeds
+  folders: Sequence[str | Path] = ()  #: of finished runs that report compares
   changes: Mapping[str, Any] = {}  #: field -> value, of evaluate
-  evaluation: str = "evaluate"  #: name of an evaluation's folder
-  file: str | None = None  #: the config file, if it is a user's
-  runs: Sequence[str | Path] = ()  #: finished workdirs that report compares
-  figures: Any = "report"  #: which reports have figures: none, report or all
-  as_json: bool = False  #: whether describe prints JSON
-  debug: bool = False  #: whether errors show their whole traceback
+  file: str = ""  #: the config file, if it is a user's
 
 
 # The four modes. The packages for training and figures are imported inside
@@ -71,21 +66,20 @@ def train(command: Command) -> str:
   from splitjax.experiment import runs, workdirs
 
   workdir = command.workdir or Path()
-  seeds = command.seeds or command.plan.seeds
-  cell = command.plan.cells[0]
+  cells, seeds = command.plan
   machine = target.current()
   say(f"devices: {len(machine.devices)} × {machine.kind}")
   with listening() as stop:
-    options: Any = {"stop": stop, "figures": command.figures}
-    if cell.values:
-      results = runs.run_grid(command.plan.cells, workdir, seeds, **options)
+    options: Any = {"stop": stop, "figures": command.flags.figures}
+    if cells[0].values:
+      results = runs.run_grid(cells, workdir, seeds, **options)
     elif workdirs.kind_of(workdir) == "grid":
       text = "holds a grid: sweep the same fields, or choose another"
       raise UserError(f"--workdir={workdir} {text}")
     elif seeds is None:
-      results = runs.run(cell.config, workdir, **options)
+      results = runs.run(cells[0].config, workdir, **options)
     else:
-      results = runs.run_seeds(cell.config, workdir, seeds, **options)
+      results = runs.run_seeds(cells[0].config, workdir, seeds, **options)
   return _summary(command, workdir, results)
 
 
@@ -93,20 +87,20 @@ def report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
   from splitjax.experiment import reporting, workdirs
 
-  folders = [expanded(run) for run in command.runs]
+  folders = [expanded(folder) for folder in command.folders]
   into = command.workdir
+  figures = command.flags.figures
   if len(folders) < 2 and not (folders and into):
     workdir = folders[0] if folders else into or Path()
-    again = reporting.report_again(workdir, figures=command.figures)
+    again = reporting.report_again(workdir, figures=figures)
     return _summary(command, workdir, again)
   joined = reporting.collect(*folders)
   if into is None:
     return f"{joined}\n--workdir=FOLDER writes it as a report with figures"
   if workdirs.kind_of(into):
-    raise UserError(
-      f"--workdir={into} holds a run: choose another folder for the report"
-    )
-  return f"{joined}\nreport   {reporting.write(joined, into, command.figures)}"
+    text = "holds a run: choose another folder for the report"
+    raise UserError(f"--workdir={into} {text}")
+  return f"{joined}\nreport   {reporting.write(joined, into, figures)}"
 
 
 def evaluate(command: Command) -> str:
@@ -114,9 +108,10 @@ def evaluate(command: Command) -> str:
   from splitjax.experiment import evaluate_again
 
   workdir = command.workdir or Path()
-  options: Any = {"name": command.evaluation, "figures": command.figures}
-  results = evaluate_again(workdir, command.changes, **options)
-  return _summary(command, workdir, results, command.evaluation)
+  options: Any = {"figures": command.flags.figures}
+  name = command.flags.evaluation
+  results = evaluate_again(workdir, command.changes, name=name, **options)
+  return _summary(command, workdir, results, name)
 
 
 def describe(command: Command) -> str:
@@ -130,7 +125,8 @@ def describe(command: Command) -> str:
   if cells[0].name:
     names = [cell.name for cell in cells]
     facts = {"cells": names, "seeds": seeds, "first": facts}
-  return json.dumps(facts) if command.as_json else describe.describe_text(facts)
+  as_json = command.flags.format == "json"
+  return json.dumps(facts) if as_json else describe.describe_text(facts)
 
 
 def _summary(
@@ -144,7 +140,7 @@ def _summary(
     return ""
   run = results.runs[0]
   key = next(iter(run.settings["methods"]))
-  config = f', config="{command.file}"' if command.file else ""
+  config = command.file and f', config="{command.file}"'
   remarks = "".join(f"{remark}\n" for remark in results.remarks)
   return (
     f"{results}\n{remarks}"
@@ -169,13 +165,26 @@ _CONFIGURED = ("train", "describe")
 
 FLAGS = flags.FlagValues()
 
-for _name, _kind, _text in (
-  (
-    "config",
-    str,
-    "A config file, the name of one of splitjax's own, or a run's config.json."
-    " report needs none: numbers and configs are stored.",
-  ),
+for _name, _text in {
+  "config": "A config file, the name of one of splitjax's own, or a run's"
+  " config.json. report needs none: numbers and configs are stored.",
+  "workdir": "Folder for everything that a run writes.",
+  "data_dir": "Folder of all prepared data, as --config.data.dir.",
+  "seeds": "Train once per seed and report over them: 0,1,2 is short for"
+  " --sweep=seed=0,1,2.",
+  "compilation_cache": "Folder of compiled programs, by default"
+  " ~/.cache/splitjax; an empty string disables it.",
+  "coordinator_address": "HOST:PORT of process 0, of several processes.",
+}.items():
+  flags.DEFINE_string(_name, None, _text, FLAGS)
+for _name, _text in {
+  "cpu_devices": "Number of devices that the CPU counts as, so that clients"
+  " train on all cores; by default one per core, at most 8.",
+  "num_processes": "Number of processes of the run.",
+  "process_id": "Number of this process, from 0 on.",
+}.items():
+  flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
+for _name, _choices, _text in (
   (
     "mode",
     [*MODES],
@@ -185,53 +194,29 @@ for _name, _kind, _text in (
     " DIR) one table over all. describe: print sizes, steps, FLOPs and traffic"
     " without training; with --workdir also draw the clients' data.",
   ),
-  ("workdir", str, "Folder for everything that a run writes."),
-  ("data_dir", str, "Folder of all prepared data, as --config.data.dir."),
-  ("seeds", str, "Train once per seed, as in --seeds=0,1,2; report over them."),
-  (
-    "sweep",
-    list,
-    "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
-    " several flags: every combination.",
-  ),
-  ("evaluation", str, "Name of an evaluation's folder; by default evaluate."),
   (
     "figures",
     ["report", "none", "all"],
     "Which reports have figures. all: also those of seeds and of cells.",
   ),
   ("format", ["text", "json"], "How describe prints."),
-  (
-    "compilation_cache",
-    str,
-    "Folder of compiled programs, by default ~/.cache/splitjax; an empty string"
-    " disables it.",
-  ),
-  (
-    "cpu_devices",
-    int,
-    "Number of devices that the CPU counts as, so that clients train on all"
-    " cores; by default one per core, at most 8.",
-  ),
-  ("coordinator_address", str, "HOST:PORT of process 0, of several processes."),
-  ("num_processes", int, "Number of processes of the run."),
-  ("process_id", int, "Number of this process, from 0 on."),
-  ("debug", bool, "Show the traceback of an error."),
 ):
-  if isinstance(_kind, list):
-    flags.DEFINE_enum(_name, _kind[0], _kind, _text, FLAGS)
-  elif _kind is list:
-    flags.DEFINE_multi_string(_name, [], _text, FLAGS)
-  elif _kind is int:
-    flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
-  elif _kind is bool:
-    flags.DEFINE_bool(_name, False, _text, FLAGS)
-  else:
-    flags.DEFINE_string(_name, None, _text, FLAGS)
+  flags.DEFINE_enum(_name, _choices[0], _choices, _text, FLAGS)
+flags.DEFINE_multi_string(
+  "sweep",
+  [],
+  "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
+  " several flags: every combination.",
+  FLAGS,
+)
+flags.DEFINE_string(
+  "evaluation", "evaluate", "Name of an evaluation's folder.", FLAGS
+)
+flags.DEFINE_bool("debug", False, "Show the traceback of an error.", FLAGS)
 
 
-def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
-  """Reads a command line, with the program's name -> the command, all flags.
+def parse(argv: Sequence[str]) -> Command:
+  """Reads a command line, with the program's name.
 
   Fields are found and values read before the config file is executed, which
   imports jax for its registries.
@@ -242,38 +227,36 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   words = list(argv)
   if len(words) > 1 and words[1] in MODES:
     words[1] = f"--mode={words[1]}"
-  arguments, overridden = _split_fields(words)
+  arguments, changes = _split_fields(words)
   values = copy.deepcopy(FLAGS)
   folders = _read_flags(values, arguments)
+  workdir = None if values.workdir is None else expanded(values.workdir)
   if values.data_dir is not None:
-    overridden["data.dir"] = Text(values.data_dir)
-  _check_flags(values, folders, overridden)
-  look(overridden, values.sweep)
+    changes["data.dir"] = Text(values.data_dir)
+  if values.seeds is not None:
+    values.sweep.append(f"seed={values.seeds}")
+  _check_flags(values, folders, changes)
+  _look(changes, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
   runs = Sweep([], None)
-  file = None
+  file = ""
   if values.config:
     path, _ = loading.find(values.config)
-    file = str(path) if loading.is_own(path) and path.suffix == ".py" else None
+    if loading.is_own(path) and path.suffix == ".py":
+      file = str(path)
     if values.mode in _CONFIGURED:
-      runs = plan(loading.load(values.config), values.sweep, overridden)
-    elif file is not None:
+      runs = plan(loading.load(values.config), values.sweep, changes)
+    elif file:
       loading.execute(path)
-  command = Command(
-    mode=values.mode,
-    workdir=Path(values.workdir).expanduser() if values.workdir else None,
+  return Command(
+    flags=values,
+    workdir=workdir,
+    folders=folders,
+    changes=changes,
     plan=runs,
-    seeds=check_seeds(values.seeds, "--seeds") if values.seeds else None,
-    changes=overridden,
-    evaluation=values.evaluation or "evaluate",
     file=file,
-    runs=tuple(folders),
-    figures=values.figures,
-    as_json=values.format == "json",
-    debug=values.debug,
   )
-  return command, values
 
 
 def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
@@ -283,23 +266,22 @@ def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   --noconfig.FIELD False. If a field is given twice, the last value counts.
   """
   arguments: list[str] = []
-  overridden: dict[str, Text] = {}
+  fields: dict[str, Text] = {}
   words = list(argv)
   while words and words[0] != "--":
     word = words.pop(0)
     flag = re.fullmatch(r"--?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
-    negated = re.fullmatch(r"--?noconfig\.([^=]+)", word)
-    if negated:
-      overridden[negated[1]] = Text("False")
+    if negated := re.fullmatch(r"--?noconfig\.([^=]+)", word):
+      fields[negated[1]] = Text("False")
     elif flag is None:
       arguments.append(word)
     elif flag[2] is not None:
-      overridden[flag[1]] = Text(flag[2])
+      fields[flag[1]] = Text(flag[2])
     else:
       # As absl has it for flags: a switch alone, or a value behind a space.
       alone = not words or re.match(r"--?[a-z]", words[0])
-      overridden[flag[1]] = Text("True" if alone else words.pop(0))
-  return arguments + words, overridden
+      fields[flag[1]] = Text("True" if alone else words.pop(0))
+  return arguments + words, fields
 
 
 def _read_flags(
@@ -312,7 +294,7 @@ def _read_flags(
     # Fields are often given as flags of their own, as other libraries have it.
     similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
     similar = [f"--{flag}" for flag in similar]
-    similar += [f"--config.{field}" for field in tree.near(error.flagname)]
+    similar += [f"--config.{field}" for field in near(error.flagname)]
     hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
     raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
   except flags.Error as error:
@@ -321,51 +303,45 @@ def _read_flags(
 
 
 def _check_flags(
-  values: flags.FlagValues, runs: Sequence[str], overridden: Mapping[str, Text]
+  values: flags.FlagValues, folders: Sequence[str], changes: Mapping[str, Text]
 ) -> None:
   """Raises UserError if flags are missing, or contradict each other."""
   mode = values.mode
-  swept = [text.partition("=")[0] for text in values.sweep]
-  if runs and mode != "report":
-    raise UserError(unknown("splitjax", runs[0], [*MODES, "data"], "command"))
-  if values.workdir is not None:
-    expanded(values.workdir)
-  if "scale" in overridden:
+  if folders and mode != "report":
+    commands = [*MODES, "data"]
+    raise UserError(unknown("splitjax", folders[0], commands, "command"))
+  if "scale" in changes:
     # The field records the file's choice; setting it changes nothing.
     raise UserError("--config.scale: choose it as --config=FILE:small")
+  sweeps = "--sweep" if values.seeds is None else "--seeds"
   for flag, present, modes in (
-    ("--seeds", values.seeds is not None, ("train",)),
     ("--format=json", values.format == "json", ("describe",)),
-    ("--evaluation", values.evaluation is not None, ("evaluate",)),
-    ("--sweep", bool(swept), _CONFIGURED),
-    *((f"--config.{f}", True, (*_CONFIGURED, "evaluate")) for f in overridden),
+    ("--evaluation", values.evaluation != "evaluate", ("evaluate",)),
+    (sweeps, bool(values.sweep), _CONFIGURED),
+    *((f"--config.{f}", True, (*_CONFIGURED, "evaluate")) for f in changes),
   ):
     if present and mode not in modes:
       raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
-  if values.seeds is not None:
-    check_seeds(values.seeds, "--seeds")
-    if "seed" in (*overridden, *swept):
-      text = "the command line sets the seed another time; leave one out"
-      raise UserError(f"--seeds={values.seeds}: {text}")
   if mode in _CONFIGURED and not values.config:
     text = "needs --config=FILE, or a name such as harmony:figure2,small"
     raise UserError(f"--config: --mode={mode} {text}")
-  if mode != "describe" and not values.workdir and not runs:
+  if mode != "describe" and not values.workdir and not folders:
     raise UserError(f"--workdir: --mode={mode} needs --workdir=FOLDER")
 
 
-def look(overridden: Mapping[str, Text], swept: Sequence[str]) -> None:
+def _look(changes: Mapping[str, Text], swept: Sequence[str]) -> None:
   """Sets what lies in no registered name in a config of defaults.
 
   So a misspelt field is an error before the config file is executed.
   """
-  settings = [overridden]
-  for path, texts in map(read_axis, swept):
-    settings += [{path: text} for text in texts]
-  for values in settings:
-    slots = {path: tree.slot_of(path) for path in values}
-    named = {path for path, slot in slots.items() if slot and slot.registry}
-    tree.assign(Config(), {p: x for p, x in values.items() if p not in named})
+  fields = [*changes.items()]
+  for path, texts in read_axes(swept).items():
+    fields += [(path, text) for text in texts]
+  c = Config()
+  for path, text in fields:
+    slot = slot_of(path)
+    if slot is None or not slot.registry:
+      assign(c, {path: text})
 
 
 # Running a command, and its end.
@@ -401,8 +377,8 @@ def main(argv: Sequence[str]) -> int:
   With --debug an error is raised instead of printed.
   """
   try:
-    command, values = parse(argv)
-    _set_up(values)
+    command = parse(argv)
+    _set_up(command.flags)
   except Exception as error:
     if "--debug" in argv:
       raise
@@ -444,11 +420,12 @@ def launch(command: Command) -> int:
   """
   from splitjax.experiment import machine
 
+  mode = command.flags.mode
   try:
-    if command.mode != "train" and machine.is_distributed():
+    if mode != "train" and machine.is_distributed():
       text = "runs in one process: start it without the flags of several"
-      raise UserError(f"--mode={command.mode} {text}")
-    say(MODES[command.mode](command))
+      raise UserError(f"--mode={mode} {text}")
+    say(MODES[mode](command))
   except Stopped as stopped:
     line = shlex.join(["python", *sys.argv])
     remedy = f"the same command continues from there: {line}"
@@ -456,14 +433,14 @@ def launch(command: Command) -> int:
     return _INTERRUPTED if stopped.requester == CTRL_C else 0
   except KeyboardInterrupt:
     message = "interrupted"
-    if command.mode == "train":
+    if mode == "train":
       message += ": the same command continues from the newest checkpoint"
     print(message, file=sys.stderr)
     return _INTERRUPTED
   except BrokenPipeError:
     raise
   except Exception as error:
-    if command.debug:
+    if command.flags.debug:
       raise
     return fail(error)
   return 0

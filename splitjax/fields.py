@@ -12,6 +12,7 @@ once.
 import ast
 import dataclasses
 import difflib
+import math
 import os
 import types
 import typing
@@ -23,29 +24,21 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-  """The interval of a number, or of each number of a tuple.
+  """The interval of a number, or of each number of a tuple."""
 
-  A bound that is None sets no limit. `count` is the maximum length of a tuple.
-  """
-
-  at_least: float | None = None
-  above: float | None = None
-  at_most: float | None = None
-  below: float | None = None
-  count: int = 10_000
-
-  def __str__(self) -> str:
-    limits = list(dataclasses.asdict(self).items())[:-1]
-    words = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
-    return " and ".join(words)
+  at_least: float = -math.inf
+  above: float = -math.inf
+  at_most: float = math.inf
+  below: float = math.inf
 
   def __contains__(self, number: float) -> bool:
-    return (
-      (self.at_least is None or number >= self.at_least)
-      and (self.above is None or number > self.above)
-      and (self.at_most is None or number <= self.at_most)
-      and (self.below is None or number < self.below)
-    )
+    closed = self.at_least <= number <= self.at_most
+    return closed and self.above < number < self.below
+
+  def __str__(self) -> str:
+    limits = dataclasses.asdict(self).items()
+    words = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if abs(v) < 1e99]
+    return " and ".join(words)
 
 
 COUNT = Bounds(at_least=1)
@@ -65,10 +58,10 @@ Share = Annotated[float, SHARE]
 Probability = Annotated[float, PROBABILITY]
 Fraction = Annotated[float, Bounds(above=0, at_most=1)]
 
-LARGEST: dict[type, float] = {float: 3.4028234663852886e38, int: 2**31 - 1}
+_LARGEST: dict[type, float] = {float: 3.4028234663852886e38, int: 2**31 - 1}
 """Largest number of a type: devices compute in float32 and int32."""
 
-WORDS = {
+_WORDS = {
   int: "a whole number",
   float: "a number",
   str: "a text",
@@ -98,22 +91,21 @@ def kinds(
     yield hint, bounds
 
 
-def alternatives(hint: Any) -> tuple:
-  """Lists the types that an annotation allows."""
-  return tuple(kind for kind, _ in kinds(hint))
-
-
-def readable(hint: Any) -> bool:
-  """Checks if `convert` can read values of this annotation."""
-  for kind in alternatives(hint):
-    if get_origin(kind) is tuple:
-      item, *length = get_args(kind)
-      supported = length == [...] and readable(item)
+def described(hint: Any) -> str:
+  """Says what an annotation allows; "" if `convert` cannot read it."""
+  words = []
+  for kind, _ in kinds(hint):
+    if get_origin(kind) is Literal:
+      words += [repr(choice) for choice in get_args(kind)]
+    elif get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
+      item = described(get_args(kind)[0])
+      words.append(item and f"a tuple, each {item}")
     else:
-      supported = get_origin(kind) is Literal or kind in list(WORDS)
-    if not supported:
-      return False
-  return True
+      words.append(_WORDS.get(kind, ""))
+  return " or ".join(words) if all(words) else ""
+
+
+# Values.
 
 
 def convert(value: Any, hint: Any, path: str) -> Any:
@@ -122,27 +114,21 @@ def convert(value: Any, hint: Any, path: str) -> Any:
   A number stands for a tuple of one, and words separated by commas for a tuple
   of texts. A `Text` is read first; numbers and arrays may be NumPy's.
 
-  Args:
-    value: the value.
-    hint: the annotation, with `Bounds` if it has any.
-    path: dotted path of the field.
-
   Raises:
     UserError: the type is wrong, a number is out of bounds, or a text has
-      characters that no field may hold.
+      characters that no field may hold; the line begins with the field's path.
   """
-  value = read(value, hint) if isinstance(value, Text) else native(value)
+  value = _read(value, hint) if isinstance(value, Text) else native(value)
   for kind, bounds in kinds(hint):
     if get_origin(kind) is tuple:
-      item_hint: Any = get_args(kind)[0]
+      item_hint = get_args(kind)[0]
       if isinstance(value, str) and item_hint is str:
-        value = [word.strip() for word in value.split(",") if word.strip()]
+        value = [word for word in split(value) if word]
       if type(value) in (int, float):
         value = (value,)
       if isinstance(value, list | tuple):
-        if bounds and not 0 < len(value) <= bounds.count:
-          text = f"has {len(value)} numbers: give 1 to {bounds.count}"
-          raise UserError(f"{path} {text}")
+        if bounds and not value:
+          raise UserError(f"{path}={value!r} must have a number")
         bounded: Any = Annotated[item_hint, bounds]
         return tuple(convert(item, bounded, path) for item in value)
     elif get_origin(kind) is Literal:
@@ -151,46 +137,43 @@ def convert(value: Any, hint: Any, path: str) -> Any:
     elif type(value) is kind or kind is float and type(value) is int:
       _check(value, kind, bounds, path)
       return float(value) if kind is float else value
-  raise UserError(f"{path}={written(value)} must be {_describe(hint)}")
+  raise UserError(f"{path}={written(value)} must be {described(hint)}")
 
 
 def _check(value: Any, kind: type, bounds: Bounds | None, path: str) -> None:
   """Raises UserError unless a device holds the number, a file the text."""
-  if kind in LARGEST and not abs(value) <= LARGEST[kind]:  # also NaN
-    text = f"must be {WORDS[kind]}, at most {LARGEST[kind]:.10g}"
-    raise UserError(f"{path}={written(value)} {text}")
-  if bounds is not None and kind in LARGEST and value not in bounds:
-    raise UserError(f"{path}={written(value)} must be {bounds}")
-  if kind is str and not value.isprintable():
-    text = "must be one line of text, without control characters"
-    raise UserError(f"{path}={written(value)} {text}")
+  text = ""
+  if kind in _LARGEST and not abs(value) <= _LARGEST[kind]:  # also NaN
+    text = f"{_WORDS[kind]}, at most {_LARGEST[kind]:.10g}"
+  elif kind in _LARGEST and bounds is not None and value not in bounds:
+    text = str(bounds)
+  elif kind is str and not value.isprintable():
+    text = "one line of text, without control characters"
+  if text:
+    raise UserError(f"{path}={written(value)} must be {text}")
 
 
 def native(value: Any) -> Any:
-  """Converts a value to built-in Python values.
+  """Converts a value to built-in Python values, if it is of NumPy or jax.
 
-  NumPy's and jax's numbers and arrays become numbers and tuples of numbers (a
-  float32 0.1 becomes 0.1). Paths become texts, ranges become tuples. Other
-  values stay.
+  Arrays become tuples, a float32 0.1 becomes 0.1. Paths become texts, ranges
+  become tuples. Other values stay.
   """
   if isinstance(value, os.PathLike):
     return os.fspath(value)
-  if isinstance(value, range):
-    return tuple(value)
   if hasattr(value, "tolist") and not isinstance(value, type):
     import numpy as np
 
     if value.dtype in (np.float16, np.float32):
       value = np.asarray(value).astype(str).astype(float)
     value = value.tolist()
-    return tuple(value) if isinstance(value, list) else value
-  return value
+  return tuple(value) if isinstance(value, list | range) else value
 
 
-def read(text: str, hint: Any) -> Any:
+def _read(text: str, hint: Any) -> Any:
   """Reads a text by an annotation; what it cannot read stays a text."""
   text = str(text)  # no `Text` any more
-  allowed = alternatives(hint)
+  allowed = [kind for kind, _ in kinds(hint)]
   if text == "None" and type(None) in allowed:
     return None
   # A text must not be evaluated: the title 12, the form int8, a file's name.
@@ -204,16 +187,52 @@ def read(text: str, hint: Any) -> Any:
     return text
 
 
-def _describe(hint: Any) -> str:
-  words = []
-  for kind in alternatives(hint):
-    if get_origin(kind) is Literal:
-      words += [repr(choice) for choice in get_args(kind)]
-    elif get_origin(kind) is tuple:
-      words.append(f"a tuple, each {_describe(get_args(kind)[0])}")
+def split(text: str) -> list[str]:
+  """Splits a text at its commas outside of brackets; an empty one has none."""
+  parts = [""] if text.strip() else []
+  depth = 0
+  for letter in text if parts else "":
+    depth += (letter in "([{") - (letter in ")]}")
+    if letter == "," and depth <= 0:
+      parts.append("")
     else:
-      words.append(WORDS[kind])
-  return " or ".join(words)
+      parts[-1] += letter
+  return [part.strip() for part in parts]
+
+
+# Holders of fields, and what is wrong with them.
+
+
+class NoSuchField(UserError, AttributeError):
+  """Raised for a field or an option that there is not."""
+
+
+class Checked:
+  """What checks its fields where they are set (`set`), and has no others.
+
+  `_path` is its own place in a config, such as "data.partition", and `lacks`
+  writes the error for a field that there is not.
+  """
+
+  __slots__ = ("_path",)
+  set: Any
+  lacks: Any
+
+  def path(self, name: str) -> str:
+    """Returns the dotted path of a field."""
+    prefix = getattr(self, "_path", "")
+    return f"{prefix}.{name}" if prefix else name
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    if name.startswith("_"):
+      object.__setattr__(self, name, value)
+    else:
+      self.set(name, value)
+
+  def __getattr__(self, name: str) -> Any:  # only of names that are no fields
+    if name.startswith("_"):  # copy and pickle look for their hooks
+      raise AttributeError(name)
+    raise NoSuchField(self.lacks(name))
 
 
 def written(value: Any) -> str:
@@ -243,16 +262,3 @@ def shown(text: str, names: Sequence[str]) -> str:
     return ", ".join(names)
   similar = difflib.get_close_matches(text, names, 3, cutoff=0.0)
   return f"{', '.join(similar)}, ...: {len(names)} in all"
-
-
-def split(text: str) -> list[str]:
-  """Splits a text at its commas outside of brackets; an empty one has none."""
-  parts = [""] if text.strip() else []
-  depth = 0
-  for letter in text if parts else "":
-    depth += (letter in "([{") - (letter in ")]}")
-    if letter == "," and depth <= 0:
-      parts.append("")
-    else:
-      parts[-1] += letter
-  return [part.strip() for part in parts]

@@ -9,7 +9,7 @@ from typing import Any, get_origin
 import jax
 import numpy as np
 
-from splitjax.fields import alternatives, convert, native, readable, written
+from splitjax.fields import convert, described, kinds, written
 from splitjax.types import UserError
 
 STATIC = "static"
@@ -54,50 +54,42 @@ def pytree(cls: Any) -> Any:
     hint = hints.get(name, typing.ClassVar)
     if typing.ClassVar not in (hint, get_origin(hint)):
       annotations.setdefault(name, hint)
-      setattr(cls, name, checked(default, hint, name))
+      setattr(cls, name, _checked(default, hint, name))
   cls.__annotations__ = annotations
   if not hasattr(cls, "__post_init__"):
     cls.__post_init__ = lambda self: None
   cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-  cls.__init__ = _checking(cls, cls.__init__, hints)
-  _register(cls, hints)
-  _DATA_TYPES.add(cls)
-  return cls
-
-
-def checked(value: Any, hint: Any, name: str) -> Any:
-  """Returns a field's value in its type; data may be arrays, and are kept."""
-  if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
-    return value
-  if isinstance(value, np.generic):
-    value = native(value)
-  if _is_data(hint) and isinstance(value, (jax.Array, np.ndarray)):
-    if value.ndim or isinstance(value, jax.core.Tracer):
-      return value
-    value = native(value)  # as an array it would be another program
-  if readable(hint):
-    return convert(value, hint, name)
-  kinds = alternatives(hint)
-  types = all(isinstance(kind, type) for kind in kinds)
-  if types and not isinstance(value, kinds):
-    wanted = " or ".join(kind.__name__ for kind in kinds)
-    raise UserError(f"{name}={written(value)} must be of {wanted}")
-  return value
-
-
-def _checking(cls: Any, init: Any, hints: Mapping[str, object]) -> Any:
-  """Wraps `__init__`: it checks the values before they become attributes."""
+  init = cls.__init__
 
   @functools.wraps(init)
   def checking_init(self: Any, **values: Any) -> None:
     if type(self) is not cls:
       raise UserError(f"{type(self).__name__}: write @pytree above its class")
-    for name, value in values.items():
-      if name in hints:
-        values[name] = checked(value, hints[name], name)
+    for name in values.keys() & hints.keys():
+      values[name] = _checked(values[name], hints[name], name)
     init(self, **values)
 
-  return checking_init
+  cls.__init__ = checking_init
+  _register(cls, hints)
+  _DATA_TYPES.add(cls)
+  return cls
+
+
+def _checked(value: Any, hint: Any, name: str) -> Any:
+  """Returns a field's value in its type; data may be arrays, and are kept."""
+  if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
+    return value
+  if _is_data(hint) and isinstance(value, (jax.Array, np.ndarray)):
+    # A number as an array would be another program.
+    if value.ndim or isinstance(value, jax.core.Tracer):
+      return value
+  if described(hint):
+    return convert(value, hint, name)
+  types = tuple(kind for kind, _ in kinds(hint))
+  if all(isinstance(x, type) for x in types) and not isinstance(value, types):
+    wanted = " or ".join(kind.__name__ for kind in types)
+    raise UserError(f"{name}={written(value)} must be of {wanted}")
+  return value
 
 
 def _register(cls: Any, hints: Mapping[str, object]) -> None:
@@ -111,9 +103,8 @@ def _register(cls: Any, hints: Mapping[str, object]) -> None:
   static = [name for name in names if name not in data]
 
   def flatten(record):
-    values = vars(record)
-    leaves = [(jax.tree_util.GetAttrKey(n), values[n]) for n in data]
-    return leaves, tuple(values[n] for n in static)
+    leaves = [(jax.tree_util.GetAttrKey(n), vars(record)[n]) for n in data]
+    return leaves, tuple(vars(record)[n] for n in static)
 
   def unflatten(choices, leaves):
     record = object.__new__(cls)
@@ -127,4 +118,4 @@ def _register(cls: Any, hints: Mapping[str, object]) -> None:
 def _is_data(hint: Any) -> bool:
   """Tells whether a field is data; a union is, if one of its types is."""
   shapes = STATIC in getattr(hint, "__metadata__", ())
-  return not shapes and not _DATA_TYPES.isdisjoint(alternatives(hint))
+  return not shapes and any(kind in _DATA_TYPES for kind, _ in kinds(hint))

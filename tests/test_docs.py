@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 import splitjax
 from splitjax import experiment
 from splitjax.cli import MODES
-from splitjax.config.tree import value_of
+from splitjax.config.config import value_of
 from splitjax.methods import METHODS
 from splitjax.reports import numbers, quantities
 

@@ -5,8 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "config": ["Checkpoint", "Config", "significant"],
+    "config": ["Checkpoint", "Config", "assign", "flat", "significant"],
     "sweep": ["plan"],
-    "tree": ["assign", "check", "flat"],
   },
 )

@@ -1,47 +1,145 @@
-"""The fields of a run's config, with their bounds.
+"""A run's config: the tree of its fields with their bounds, set by paths.
 
 A config file's get_config() starts from `default()`, sets fields and returns
-the config. How fields are read and set is in `tree`.
+the config. Flags, sweeps, cells of a grid and stored configs go through
+`assign`, and Python sets attributes: both convert a value by its field's
+annotation where it is set, so that an error has the line of the file. `check`
+later asks each group whether its fields fit together. Nothing here imports jax:
+a registry is looked up when somebody asks for a name's options.
 """
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+import functools
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from splitjax.config.tree import (
-  FieldGroup,
-  assign,
-  check,
-  flat,
-  group,
-  key,
-  named,
-  plain,
-)
 from splitjax.fields import (
   LATENCY,
   NOT_NEGATIVE,
   POSITIVE,
   RESOURCE,
   Bounds,
+  Checked,
   Count,
   Fraction,
   Natural,
+  NoSuchField,
   NotNegative,
   Positive,
   Probability,
   Share,
+  convert,
+  shown,
   unknown,
   written,
 )
-from splitjax.options import Registry, Spec
+from splitjax.options import Registry, Spec, keyed, registry_of
 from splitjax.types import UserError
 
 IN_OWN_DOMAIN = ("id_ood", "own_test", "local", "out_of_client")
 """Shifts whose test samples are in the domains that clients train in."""
 
 RANGE = tuple[float, ...]
+
+# What a field is.
+
+
+def group(cls: type) -> Any:
+  """A field that holds a group of fields."""
+  return dataclasses.field(default_factory=cls)
+
+
+def named(registry: str, name: str | None = None) -> Any:
+  """A field of a registered name with options, or of several under keys."""
+  make: Any = functools.partial(Spec, registry, name) if name else dict
+  return dataclasses.field(
+    default_factory=make, metadata={"registry": registry}
+  )
+
+
+def key(registry: str, name: str | tuple[str, ...]) -> Any:
+  """A field that holds a key of a registry, or several, without options."""
+  return dataclasses.field(default=name, metadata={"registry": registry})
+
+
+class Slot(typing.NamedTuple):
+  """A field: its annotation, and the registry of its names or ""."""
+
+  hint: Any
+  registry: str
+
+  @property
+  def is_group(self) -> bool:
+    """Tells whether the field is a group of fields."""
+    return isinstance(self.hint, type) and issubclass(self.hint, FieldGroup)
+
+
+def _slots(cls: Any) -> dict[str, Slot]:
+  hints = typing.get_type_hints(cls, include_extras=True)
+  return {
+    field.name: Slot(hints[field.name], field.metadata.get("registry", ""))
+    for field in dataclasses.fields(cls)
+  }
+
+
+slots: Callable[[Any], dict[str, Slot]] = functools.cache(_slots)
+"""FieldGroup -> its fields -> their slots."""
+
+
+@dataclasses.dataclass
+class FieldGroup(Checked):
+  """A group of fields. One that it lacks can be neither read nor set."""
+
+  __slots__ = ()
+
+  def check(self) -> None:
+    """Raises UserError if fields of the group contradict one another."""
+
+  def lacks(self, name: str) -> str:
+    """Writes the error for a field that there is not."""
+    return _unknown_field(self.path(name))
+
+  def set(self, name: str, value: Any) -> None:
+    """Sets a field to what it holds of a value; the same name keeps options."""
+    slot = slots(type(self)).get(name)
+    if slot is None:
+      raise NoSuchField(self.lacks(name))
+    path = self.path(name)
+    present = vars(self).get(name)
+    if slot.is_group:
+      value = _members(slot.hint, value, present, path)
+    elif slot.hint is Spec:
+      same = isinstance(present, Spec) and value == present.name
+      value = present if same else Spec.at(slot.registry, path, value)
+    elif slot.registry and typing.get_origin(slot.hint) is dict:
+      value = keyed(slot.registry, value, path, present or {})
+    elif typing.get_origin(slot.hint) is not dict:
+      value = convert(value, slot.hint, path)
+    elif not isinstance(value, Mapping):  # the sweep
+      raise UserError(f"{path}: say --sweep=FIELD=VALUE,VALUE, or use vary")
+    object.__setattr__(self, name, value)
+
+
+def _members(cls: Any, value: Any, present: Any, path: str) -> FieldGroup:
+  """Returns a group that knows its path, from a group or a nested dict."""
+  if isinstance(value, Mapping):
+    for name, item in value.items():
+      present.set(name, item)
+    return present
+  if not isinstance(value, cls):
+    fields = ", ".join(f"{path}.{name}" for name in [*slots(cls)][:3])
+    text = f"must be a group of fields: set {fields}, ..."
+    raise UserError(f"{path}={written(value)} {text}")
+  value._path = path
+  for name in slots(cls):  # groups and names below it learn their paths, too
+    value.set(name, getattr(value, name))
+  return value
+
+
+# The fields.
 
 
 @dataclasses.dataclass
@@ -219,7 +317,7 @@ class Eval(FieldGroup):
   domains: tuple[str, ...] = ()  #: of by_domain, besides data.domains
   #: out-of-distribution test samples per in-distribution one, of id_ood;
   #: None: 0, 0.2, 0.4, 0.6, 0.8
-  rhos: Annotated[RANGE | None, Bounds(at_least=0, count=100)] = None
+  rhos: Annotated[RANGE | None, NOT_NEGATIVE] = None
   #: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to C classes,
   #: from 0 (always ask the server) to above log C (never ask it)
   thresholds: Annotated[RANGE | None, NOT_NEGATIVE] = None
@@ -306,7 +404,7 @@ class System(FieldGroup):
 
 
 @dataclasses.dataclass
-class Config(FieldGroup, root=True):
+class Config(FieldGroup):
   """A run, or with `sweep` several.
 
   Example:
@@ -375,44 +473,39 @@ class Config(FieldGroup, root=True):
     from splitjax.data import corruptions, sources
 
     sources.reader(self.data.name)
-    corruptions.read_domains(self.data.domains, "data.domains")
-    corruptions.read_domains(self.eval.domains, "eval.domains")
+    for group in ("data", "eval"):
+      field = f"{group}.domains"
+      corruptions.read_domains(getattr(self, group).domains, field)
     shift = self.eval.shift.name
     if self.data.domains and shift in ("id_ood", "own_test"):
-      domains = written(self.data.domains)
       text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
-      raise UserError(f"data.domains={domains}: {text}")
+      raise UserError(f"data.domains={written(self.data.domains)}: {text}")
     # Their test samples would also be drawn from copies in other domains.
     if self.eval.domains and shift in IN_OWN_DOMAIN:
       text = f"eval.shift={shift} tests in data.domains: leave it ()"
       raise UserError(f"eval.domains={written(self.eval.domains)}: {text}")
-    self._check_methods()
-    if (self.participants_per_round or 1) > self.num_clients:
+    participants = self.participants_per_round
+    if (participants or 1) > self.num_clients:
       text = f"must be at most num_clients={self.num_clients}"
-      raise UserError(
-        f"participants_per_round={self.participants_per_round} {text}"
-      )
+      raise UserError(f"participants_per_round={participants} {text}")
     inside = self.eval.inside
     cyclic = self.order.name.startswith("cyclic")
     if inside is not None and (inside > self.rounds or not cyclic):
       text = f"must be in 1..{self.rounds} (rounds), and order.name cyclic"
       raise UserError(f"eval.inside={inside} {text}")
-
-  def _check_methods(self) -> None:
-    """Raises UserError unless rows of a table differ by their labels."""
     labels = [method.label or name for name, method in self.methods.items()]
-    rows = [*labels, *(f"{label}+FT" for label in labels)]
+    rows = {*labels, *(f"{label}+FT" for label in labels)}
     if not labels:
       raise UserError("methods: name one, as in --config.methods=fedavg")
+    if len(rows) < 2 * len(labels):  # +FT marks rows after fine-tuning
+      raise UserError(f"methods: labels {labels} must differ, also with +FT")
     if self.headline and self.headline not in self.methods:
       kind = "method's key"
       raise UserError(unknown("headline", self.headline, self.methods, kind))
-    if len(set(rows)) < len(rows):  # +FT marks rows after fine-tuning
-      raise UserError(f"methods: labels {labels} must differ, also with +FT")
 
   def to_dict(self) -> dict[str, Any]:
     """Returns the JSON-ready nested dict of a run, which `from_dict` takes."""
-    tree = plain(self)
+    tree = _plain(self)
     if not tree["sweep"]:
       del tree["sweep"]
     return tree
@@ -438,6 +531,165 @@ class Config(FieldGroup, root=True):
       raise UserError(f"config: this is to be one run, but has a sweep: {text}")
     check(config)
     return config
+
+
+# Paths.
+
+
+def paths(cls: Any = Config, prefix: str = "") -> Iterator[str]:
+  """Yields the paths of all fields, without the options of names."""
+  for name, slot in slots(cls).items():
+    if slot.is_group:
+      yield from paths(slot.hint, f"{prefix}{name}.")
+    else:
+      yield prefix + name
+
+
+def slot_of(path: str) -> Slot | None:
+  """Finds the field that a path leads to or into; None if there is none."""
+  slot: Slot | None = Slot(Config, "")
+  for word in path.split("."):
+    if slot is not None and slot.is_group:
+      slot = slots(slot.hint).get(word)
+  return slot
+
+
+def assign(config: Config, values: Mapping[str, Any]) -> None:
+  """Sets fields by their dotted paths, whatever the order of `values`.
+
+  Groups come before their fields and names before their options, so that
+  `data.partition.name` and `data.partition.alpha` may be given either way. A
+  value of type `Text` is read by its field's annotation.
+
+  Raises:
+    UserError: there is no such field, or it does not take the value.
+  """
+
+  def order(path: str) -> tuple[int, bool]:
+    return path.count("."), not path.endswith(".name")
+
+  for path in sorted(values, key=order):
+    prefix, _, word = path.rpartition(".")
+    holder = value_of(config, prefix, path)
+    slot = slot_of(prefix)
+    if isinstance(holder, Checked):
+      holder.set(word, values[path])
+    elif slot and slot.registry and isinstance(holder, dict):
+      holder |= keyed(slot.registry, {word: values[path]}, prefix, holder)
+    else:
+      raise NoSuchField(_unknown_field(path))
+
+
+def value_of(config: Config, path: str, field: str = "") -> Any:
+  """Returns the value at a dotted path; "" is the config itself.
+
+  Raises:
+    UserError: there is no such field, or it has no such key; the line begins
+      with `field`, if the path is a part of it.
+  """
+  holder: Any = config
+  words = path.split(".") if path else []
+  for number, word in enumerate(words):
+    if isinstance(holder, dict) and word not in holder:
+      text = unknown(field or path, word, holder, "key")
+      remedy = f"--config.{'.'.join(words[:number])}=..."
+      raise UserError(f"{text}; to add it, name it first: {remedy}")
+    if isinstance(holder, dict):
+      holder = holder[word]
+    elif isinstance(holder, Spec) or word in getattr(holder, "__dict__", {}):
+      holder = getattr(holder, word)
+    else:
+      raise NoSuchField(_unknown_field(field or path))
+  return holder
+
+
+def check(config: FieldGroup) -> None:
+  """Looks up registered names, then lets each group check itself.
+
+  Raises:
+    UserError: one line that begins with the field.
+  """
+  for name, slot in slots(type(config)).items():
+    value = getattr(config, name)
+    if slot.is_group:
+      check(value)
+    elif slot.hint is Spec:
+      value.registered()
+    elif slot.registry and isinstance(value, dict):
+      config.set(name, value)  # Python sets its entries freely
+      for spec in getattr(config, name).values():
+        spec.registered()
+    elif slot.registry:
+      choices = registry_of(slot.registry)
+      for word in [value] if isinstance(value, str) else value:
+        if word not in choices:
+          raise UserError(unknown(config.path(name), word, choices))
+  config.check()
+
+
+def _plain(value: Any) -> Any:
+  """Turns groups and names into dicts, tuples into lists."""
+  if isinstance(value, FieldGroup):
+    value = vars(value)
+  if isinstance(value, Spec):
+    value = value.to_dict()
+  if isinstance(value, Mapping):
+    return {name: _plain(item) for name, item in value.items()}
+  return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+def flat(tree: Any, name: str = "") -> dict[str, Any]:
+  """Flattens dicts to dotted paths: {"a": {"b": 1}} -> {"a.b": 1}."""
+  if not isinstance(tree, dict):
+    return {name: tree}
+  values: dict[str, Any] = {}
+  for word, value in tree.items():
+    values |= flat(value, f"{name}.{word}" if name else word)
+  return values
+
+
+# Fields that there are not.
+
+_OURS = {
+  "methods": "algorithm method",
+  "data.partition=dirichlet(alpha=...)": "alpha",
+  "data.name": "dataset",
+  "backbone": "model network",
+  "batch_size": "local_bs",
+  "num_clients": "num_users",
+  "rounds": "comm_round global_rounds num_rounds",
+  "local_epochs": "local_ep",
+  "local_epochs, of a round, or rounds": "epochs",
+  "participants_per_round, a number of clients": "frac fraction_fit join_ratio",
+  "optimizer.lr": "learning_rate local_learning_rate",
+  "optimizer.weight_decay": "wd",
+  "mean_optimizer.name": "fedadam fedavgm",
+  "system.devices (CUDA_VISIBLE_DEVICES=0 chooses one)": "device gpu",
+}
+"""Our field -> what other libraries call it."""
+
+
+def near(path: str) -> list[str]:
+  """Lists the fields that somebody may mean who writes this path."""
+  word = path.rpartition(".")[2]
+  # Other libraries' words first: by letters learning_rate is near to nothing.
+  elsewhere = [ours for ours, words in _OURS.items() if word in words.split()]
+  fields = dict.fromkeys([*paths(), *slots(Config)])
+  # optimiser.lr is near to one path; lr alone ends several.
+  namesakes = [x for x in fields if x.rpartition(".")[2] == word]
+  close = difflib.get_close_matches(path, fields, 1, 0.75)
+  return elsewhere or (close if "." in path and close else namesakes or close)
+
+
+def _unknown_field(path: str) -> str:
+  """Writes the error for a path that the config lacks."""
+  path = written(path)[1:-1]  # a path may hold anything
+  if similar := near(path):
+    return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
+  prefix = path.rpartition(".")[0]
+  choices = [x for x in paths() if x.startswith(f"{prefix}.")]
+  choices = choices or [*slots(Config)]
+  return f"{path}: unknown field (there are {shown(path, choices)})"
 
 
 # Making configs.

@@ -8,6 +8,7 @@ import sys
 import traceback
 import types
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from splitjax.config.config import Config, vary
@@ -27,16 +28,15 @@ def names() -> list[str]:
   return [p.stem for p in files if makes.search(p.read_text("utf-8"))]
 
 
-def is_own(path: str | Path) -> bool:
+def is_own(path: Path) -> bool:
   """Checks if a config file is a user's."""
-  return Path(path).resolve().parent != _CONFIGS
+  return path.resolve().parent != _CONFIGS
 
 
 def find(text: str) -> tuple[Path, str]:
   """Splits FILE.py:WORDS or NAME:WORDS into the file and the words."""
-  file = re.match(r".*\.(py|json)(?=:|$)|[^:]*", text)
-  name = file[0] if file else text
-  words = text[len(name) + 1 :]
+  form = r"^(.*\.(?:py|json)|[^:]*)(?::(.*))?$"
+  name, words = re.findall(form, text, re.DOTALL)[0]
   path = Path(name).expanduser()
   if path.suffix in (".py", ".json") and path.is_file():
     return path, words
@@ -63,10 +63,8 @@ def load(text: str) -> Config:
   with _located(path):
     c = module.get_config(words) if words else module.get_config()
   if not isinstance(c, Config):
-    remedy = "it must return the config, as in `return c`"
-    raise UserError(
-      f"--config={text}: get_config() returns {c!r:.99}; {remedy}"
-    )
+    text = f"get_config() returns {c!r:.99}; it must return the config"
+    raise UserError(f"--config={path}: {text}")
   return c
 
 
@@ -83,31 +81,21 @@ def execute(path: str | Path) -> types.ModuleType:
   origin = importlib.util.spec_from_file_location("config_file", path)
   if not path.is_file() or origin is None or origin.loader is None:
     raise UserError(f"config={str(path)!r}: there is no such Python file")
-  folder = str(path.parent)
-  if is_own(path) and folder not in sys.path:
-    sys.path.insert(0, folder)
-  _share(over=not is_own(path))
+  if is_own(path) and str(path.parent) not in sys.path:
+    sys.path.insert(0, str(path.parent))
+  # A user may have a package `configs`, whose modules come first in his files.
+  package = PathFinder.find_spec("configs")
+  folders = [*((package and package.submodule_search_locations) or ())]
+  if _CONFIGS not in [Path(folder).resolve() for folder in folders]:
+    folders.insert(len(folders) if is_own(path) else 0, str(_CONFIGS))
+    shared = types.ModuleType("configs")
+    shared.__path__ = folders
+    sys.modules["configs"] = shared
   module = importlib.util.module_from_spec(origin)
   sys.modules["config_file"] = module  # annotations are looked up there
   with _located(path):
     origin.loader.exec_module(module)
   return module
-
-
-def _share(*, over: bool) -> None:
-  """Makes the shared modules of splitjax's configs importable as `configs`.
-
-  If a user has a package `configs` with a module `settings`, `import configs`
-  still imports the user's package, unless `over` is true.
-  """
-  package = importlib.util.find_spec("configs")
-  folders = (package and package.submodule_search_locations) or ()
-  homes = [Path(folder).resolve() for folder in folders]
-  users = any((home / "settings.py").exists() for home in homes)
-  if _CONFIGS not in homes and (over or not users):
-    shared = types.ModuleType("configs")
-    shared.__path__ = [str(_CONFIGS)]
-    sys.modules["configs"] = shared
 
 
 def _of_run(path: Path) -> Config:

@@ -9,12 +9,18 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from splitjax.config import tree
-from splitjax.config.config import BOOKKEEPING, Config, within
-from splitjax.fields import NOT_NEGATIVE, Text, convert, native, split, written
+from splitjax.config.config import (
+  BOOKKEEPING,
+  Config,
+  assign,
+  check,
+  value_of,
+  within,
+)
+from splitjax.fields import NOT_NEGATIVE, Text, convert, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
@@ -28,8 +34,6 @@ class Cell(NamedTuple):
   name: str  #: of its folder, such as alpha=0.1; "" if only seeds are swept
   values: dict[str, Any]  #: field -> value
   config: Config
-  #: the config of any cell, by the cell's values
-  at: Callable[[Mapping[str, Any]], Config]
 
 
 class Sweep(NamedTuple):
@@ -58,42 +62,53 @@ def plan(
       is both swept and overridden.
   """
   overridden = dict(overridden or {})
-  axes = _axes(config.sweep, swept)
-  for path in axes:
-    if path in overridden:
-      remedy = f"give its values as --sweep={path}=VALUE,VALUE"
-      raise UserError(f"--config.{path}: the field is swept: {remedy}")
-  seeds = axes.pop("seed", None)
-  numbers = None if seeds is None else check_seeds(seeds, "sweep.seed")
-
-  def at(values: Mapping[str, Any]) -> Config:
-    # Every cell starts from the file: a swept name must not keep the options
-    # of the name before it; what the command line sets holds in all cells.
-    cell = copy.deepcopy(config)
-    cell.sweep = {}
-    values = {**overridden, **values}
-    tree.assign(cell, values)
-    # The file's headline may be a method that the command line leaves out.
-    if "methods" in values and cell.headline not in cell.methods:
-      cell.headline = ""
-    if cell.paper:
-      changed = [x for x in overridden.items() if not within(x[0], BOOKKEEPING)]
-      cell.changed = tuple(f"{p}={x}" for p, x in changed) or cell.changed
-    tree.check(cell)
-    return cell
-
+  for path, values in config.sweep.items():
+    if not isinstance(values, list | tuple) or not values:
+      text = "must be values, as (1, 2)"
+      raise UserError(f"sweep.{path}={written(values)} {text}")
+    _check_repeated(values, f"sweep.{path}")
+  axes = {**config.sweep, **read_axes(swept)}
+  for path in axes.keys() & overridden.keys():
+    remedy = f"give its values as --sweep={path}=VALUE,VALUE"
+    raise UserError(f"--config.{path}: the field is swept: {remedy}")
+  if (runs := math.prod(map(len, axes.values()))) > _MOST_RUNS:
+    text = f"{runs} runs, more than {_MOST_RUNS}: sweep fewer in one workdir"
+    raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
+  seeds: Any = axes.pop("seed", None)
+  if seeds is not None:
+    seeds = check_seeds(seeds, "sweep.seed")
   cells: dict[str, Cell] = {}
   for combination in itertools.product(*axes.values()):
     values = dict(zip(axes, combination, strict=True))
     with naming(written(_folder(values)).strip("'")):
-      cell = at(values)
+      cell = _cell(config, values, overridden)
     # Folders are named by values as read: 0.10 and 0.1 are one cell.
-    values = {path: _plain(tree.value_of(cell, path)) for path in axes}
+    values = {path: _plain(value_of(cell, path)) for path in axes}
     name = _folder(values)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
-    cells[name.casefold()] = Cell(name=name, values=values, config=cell, at=at)
-  return Sweep(cells=list(cells.values()), seeds=numbers)
+    cells[name.casefold()] = Cell(name=name, values=values, config=cell)
+  return Sweep(cells=list(cells.values()), seeds=seeds)
+
+
+def _cell(
+  config: Config, values: Mapping[str, Any], overridden: Mapping[str, Any]
+) -> Config:
+  """Returns the checked config of a cell."""
+  # Every cell starts from the file: a swept name must not keep the options of
+  # the name before it; what the command line sets holds in all cells.
+  cell = copy.deepcopy(config)
+  cell.sweep = {}
+  changes = {**overridden, **values}
+  assign(cell, changes)
+  # The file's headline may be a method that the command line leaves out.
+  if "methods" in changes and cell.headline not in cell.methods:
+    cell.headline = ""
+  if cell.paper:
+    changed = [x for x in overridden.items() if not within(x[0], BOOKKEEPING)]
+    cell.changed = tuple(f"{p}={x}" for p, x in changed) or cell.changed
+  check(cell)
+  return cell
 
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
@@ -102,8 +117,6 @@ def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
   Raises:
     UserError: a seed is invalid or given twice, or none is given.
   """
-  if isinstance(numbers, str):
-    numbers = Text(numbers)
   seeds = convert(numbers, Annotated[tuple[int, ...], NOT_NEGATIVE], path)
   _check_repeated(seeds, path)
   return seeds
@@ -115,38 +128,20 @@ def _check_repeated(values: Sequence[Any], path: str) -> None:
       raise UserError(f"{path}={written(value)} occurs twice: name it once")
 
 
-def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
-  """Merges the sweeps of the config and of --sweep -> field, distinct values.
-
-  If both sweep a field, the command line decides.
-  """
-  typed: dict[str, tuple] = {}
-  for text in swept:
-    path, values = read_axis(text)
-    if path in typed:
-      raise UserError(f"--sweep={path}: given twice: name all values in one")
-    typed[path] = values
-  axes = {path: native(values) for path, values in fields.items()} | typed
-  for path, values in axes.items():
-    if not isinstance(values, list | tuple) or not values:
-      text = "must be values, as (1, 2)"
-      raise UserError(f"sweep.{path}={written(values)} {text}")
-  if (runs := math.prod(map(len, axes.values()))) > _MOST_RUNS:
-    text = f"{runs} runs, more than {_MOST_RUNS}: sweep fewer in one workdir"
-    raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
-  for path, values in axes.items():
-    _check_repeated(values, f"sweep.{path}")
-  return {path: tuple(values) for path, values in axes.items()}
-
-
-def read_axis(text: str) -> tuple[str, tuple[Text, ...]]:
+def read_axes(swept: Sequence[str]) -> dict[str, tuple[Text, ...]]:
   """Reads FIELD=VALUE,VALUE; commas within brackets separate nothing."""
-  path, _, values = text.partition("=")
-  words = split(values)
-  if not path or not words or "" in words:
-    form = "must be FIELD=VALUE,VALUE, as in --sweep=optimizer.lr=0.01,0.05"
-    raise UserError(f"--sweep={written(text)[1:-1]} {form}")
-  return path, tuple(map(Text, words))
+  axes: dict[str, tuple[Text, ...]] = {}
+  for text in swept:
+    path, _, values = text.partition("=")
+    words = split(values)
+    if not path or not words or "" in words:
+      form = "must be FIELD=VALUE,VALUE, as in --sweep=optimizer.lr=0.01,0.05"
+      raise UserError(f"--sweep={written(text)[1:-1]} {form}")
+    if path in axes:
+      raise UserError(f"--sweep={path}: given twice: name all values in one")
+    axes[path] = tuple(map(Text, words))
+    _check_repeated(axes[path], f"sweep.{path}")
+  return axes
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,7 @@ from typing import Any
 
 from splitjax import files
 from splitjax.config import loading
-from splitjax.config.config import Config, significant
-from splitjax.config.tree import assign
+from splitjax.config.config import Config, assign, significant
 from splitjax.experiment import reporting, storage, summary, workdirs
 from splitjax.experiment.console import say
 from splitjax.experiment.programs import Programs

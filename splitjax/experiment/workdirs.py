@@ -33,10 +33,10 @@ from splitjax import files
 from splitjax.config.config import (
   Config,
   OptimizerConfig,
+  flat,
   significant,
   within,
 )
-from splitjax.config.tree import flat
 from splitjax.experiment import machine
 from splitjax.experiment.console import say
 from splitjax.experiment.network import make_optimizer

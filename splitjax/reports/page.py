@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from splitjax import files
-from splitjax.config.tree import flat
+from splitjax.config.config import flat
 from splitjax.reports import numbers, tables
 from splitjax.reports.results import Results
 from splitjax.reports.tables import Column, escaped

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from splitjax.config.tree import flat
+from splitjax.config.config import flat
 from splitjax.fields import unknown
 from splitjax.reports import numbers
 from splitjax.reports.quantities import LARGEST

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from splitjax.config.tree import flat
+from splitjax.config.config import flat
 from splitjax.reports import numbers, paper_numbers, tables
 from splitjax.types import UserError
 

@@ -8,7 +8,7 @@ import pytest
 from launched import ROOT, parsed
 from refusals import refused
 
-from splitjax.config.tree import value_of
+from splitjax.config.config import value_of
 
 QUICK = "--config=quickstart"
 
@@ -106,8 +106,8 @@ def test_a_command_line_stands_for_runs(line):
   line, _, said = line.partition(" -> ")
   command = parsed(*line.split())
   words = [cell.name for cell in command.plan.cells if cell.name]
-  if seeds := command.seeds or command.plan.seeds:
-    words.append(",".join(map(str, seeds)))
+  if command.plan.seeds:
+    words.append(",".join(map(str, command.plan.seeds)))
   assert (" ".join(words) or "-") == said
 
 
@@ -140,7 +140,7 @@ scale=small -> --config.scale
 --sweep=rounds -> --sweep=rounds
 --sweep=rounds=1,2 | rounds=3 -> --config.rounds
 --sweep=rounds=1 | --sweep=rounds=2 -> --sweep=rounds
---seeds=1
+--seeds=1 | seed=2 -> --config.seed
 """.strip().splitlines()
 """Fields and flags -> what the refusal begins with, the field if left out."""
 
@@ -172,10 +172,10 @@ evaluate --workdir=w --config.eval.rhos=-1 -> eval.rhos
 describe --config.rounds=3 -> --config
 train QUICK --workdir=w --format=json -> --format=json
 train QUICK --workdir=w --format=xml -> --format
-train QUICK --workdir=w --seeds=0,0 -> --seeds=0
-train QUICK --workdir=w --seeds=a -> --seeds
-train QUICK --workdir=w --seeds= -> --seeds
-train QUICK --workdir=w --seeds=0 --config.seed=1 -> --seeds
+train QUICK --workdir=w --seeds=0,0 -> sweep.seed
+train QUICK --workdir=w --seeds=a -> seed='a'
+train QUICK --workdir=w --seeds= -> --sweep=seed
+train QUICK --workdir=w --seeds=0 --sweep=seed=1 -> --sweep=seed
 describe --config=quickstar -> --config
 describe --config=nowhere.py -> --config
 describe --config=harmony:figure2,smal -> --config

@@ -26,8 +26,15 @@ from splitjax import (
   experiment,
 )
 from splitjax.config import significant
-from splitjax.config.config import BOOKKEEPING, FaultsConfig, Rows, within
-from splitjax.config.tree import paths, slots, value_of
+from splitjax.config.config import (
+  BOOKKEEPING,
+  FaultsConfig,
+  Rows,
+  paths,
+  slots,
+  value_of,
+  within,
+)
 from splitjax.engine import Faults
 from splitjax.models.network import Draws
 from splitjax.wire import Form
@@ -38,7 +45,6 @@ ROWS = [
   ({"optimizer.lr": float("nan")}, "optimizer.lr"),
   ({"fleet.memory": (5.0, 1.0)}, "fleet.memory"),
   ({"eval.rhos": ()}, "eval.rhos"),
-  ({"eval.rhos": tuple(range(2000))}, "eval.rhos"),
   ({"eval.thresholds": np.array([[1], [2]])}, "eval.thresholds"),
   ({"eval.shift": "out_of_client", "eval.holdout": 0.1}, "eval.holdout"),
   ({"eval.inside": 3, "order.name": "cyclic"}, "eval.inside=3"),

@@ -9,7 +9,7 @@ import tiny
 from refusals import refused
 
 from splitjax import Config, UserError, config, data, models
-from splitjax.config.tree import paths
+from splitjax.config.config import paths
 from splitjax.fields import Text
 
 TEXTS = """0 1 -1 1.5 1e400 nan inf -inf None True false , 1,2 (1,2) [1,2]

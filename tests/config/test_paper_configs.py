@@ -12,7 +12,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import PARTITIONS
-from splitjax.config.tree import flat, value_of
+from splitjax.config.config import flat, value_of
 from splitjax.reports.paper_numbers import of_cell, set_name, table
 from splitjax.reports.quantities import LARGEST
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 import pytest
 from broken import DAMAGE, cut, data_file, flip, step
+from launched import command
 from marks import slow
 from refusals import refused
 from runs import config, log_of, same_run, stopped
@@ -246,7 +247,7 @@ def test_a_disk_that_fails(code, remedy, runs, tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
   plan = splitjax.config.plan(config())
-  train = cli.Command("train", plan, tmp_path / "w")
+  train = command("train", plan=plan, workdir=tmp_path / "w")
   assert cli.launch(train) == 2
   err = capsys.readouterr().err
   assert err.startswith("error:") and len(err.splitlines()) == 1

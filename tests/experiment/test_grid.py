@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tiny
+from launched import command
 from refusals import refused
 
 import splitjax
@@ -32,7 +33,7 @@ def cells(*values, **changes):
 def launch(mode, workdir, config=None, **options):
   if config is not None:
     options["plan"] = splitjax.config.plan(config)
-  return cli.launch(cli.Command(mode, workdir=workdir, **options))
+  return cli.launch(command(mode, workdir=workdir, **options))
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   alone = shutil.copytree(grid_ / "k=1", tmp_path / "alone")
   out = tmp_path / "both"
   runs = str(alone), str(grid_)
-  assert launch("report", out, runs=runs) == 0
+  assert launch("report", out, folders=runs) == 0
   said = capsys.readouterr().out
   assert f"report   {out}/report.md" in said
   whole = experiment.collect(*runs)
@@ -195,7 +196,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
     lines = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
   assert {r["run"] for r in lines} == set(runs)
   # Without a workdir nothing is written.
-  assert cli.launch(cli.Command("report", runs=runs)) == 0
+  assert cli.launch(command("report", folders=runs)) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
@@ -213,7 +214,7 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
   )
   more_methods(changed, seed=7, batch_size=9)
   runs = str(alone), str(changed)
-  assert launch("report", tmp_path / "both", runs=runs) == 0
+  assert launch("report", tmp_path / "both", folders=runs) == 0
   page = (tmp_path / "both/report.md").read_text()
   assert "\nbatch_size = 10 | 9\n" in page and "\nseed = 0 | 7\n" in page
   assert f"- not finished: {changed} later\n" in page

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 import tiny
-from launched import config_file, launch, launch_here, python
+from launched import command, config_file, launch, launch_here, python
 from refusals import refused
 
 import splitjax
@@ -91,7 +91,7 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   splitjax.vary(c, {"data.partition.k": (2,)})
   workdir = tmp_path / "w"
   cell = workdir / "k=2"
-  train = cli.Command("train", splitjax.config.plan(c), workdir)
+  train = command("train", plan=splitjax.config.plan(c), workdir=workdir)
   assert cli.launch(train) == 0
   # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")
@@ -156,7 +156,7 @@ def get_config():
     ),
     (["--config=quickstart", "--config.rounds=0"], "rounds=0"),
     (["--config=quickstart", "--sweep=optimiser.lr=1,2"], "optimiser.lr"),
-    (["--config=quickstart", "--seeds=0,0"], "--seeds=0"),
+    (["--config=quickstart", "--seeds=0,0"], "sweep.seed"),
     (["--config=quikstart"], "--config"),
     (["--confg=quickstart"], "--confg"),
     (["--config={file}"], "optimizer.learning_rate"),
@@ -166,13 +166,13 @@ def test_a_wrong_field_does_not_import_jax(arguments, field, tmp_path):
   path = tmp_path / "mine.py"
   path.write_text(FILE.format("optimizer.learning_rate"))
   words = [word.format(file=path) for word in arguments]
-  command = "-X", "importtime", "-m", "splitjax", "train"
-  done = python(*command, *words, f"--workdir={tmp_path / 'w'}")
+  start = "-X", "importtime", "-m", "splitjax", "train"
+  done = python(*start, *words, f"--workdir={tmp_path / 'w'}")
   (line,) = re.findall(r"^error: (.*)$", done.stderr, re.M)
   assert done.returncode == 2 and line.startswith(field)
   assert ("(mine.py, line 7)" in line) == ("{file}" in arguments[0])
   imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
-  assert "splitjax.config.tree" in imported
+  assert "splitjax.config.config" in imported
   assert not {"jax", "flax", "numpy"} & {*imported}
 
 
@@ -194,14 +194,16 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
   c = tiny.tiny(own="mine" if registry is METHODS else "local")
   if registry is PARTITIONS:
     c.data.partition = splitjax.spec(PARTITIONS, "mine")
-  describe = cli.Command("describe", splitjax.config.plan(c))
+  plan = splitjax.config.plan(c)
+  describe = command("describe", plan=plan)
   assert cli.launch(describe) == 2
   (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
   line = fails.__code__.co_firstlineno + 1
   place = f"({Path(__file__).name}, line {line})"
   assert said.startswith(f"ValueError: one and two {place}")
+  describe.flags.debug = True
   with pytest.raises(ValueError, match="one\n and two"):
-    cli.launch(describe._replace(debug=True))
+    cli.launch(describe)
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
     experiment.describe_run(tiny.resolved(c))
@@ -209,5 +211,5 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
 
 def test_only_training_uses_several_processes(monkeypatch, capsys):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  assert cli.launch(cli.Command("report")) == 2
+  assert cli.launch(command("report")) == 2
   assert "--mode=report runs in one process" in capsys.readouterr().err

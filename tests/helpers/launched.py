@@ -1,5 +1,6 @@
 """The command line, in a process of its own or in this one."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,8 +36,14 @@ def python(*arguments):
 
 def parsed(*arguments) -> cli.Command:
   """Parses the arguments of launch.py."""
-  command, _ = cli.parse(["launch.py", *map(str, arguments)])
-  return command
+  return cli.parse(["launch.py", *map(str, arguments)])
+
+
+def command(mode, evaluation="evaluate", **parts) -> cli.Command:
+  """A command whose parts are made in Python."""
+  flags = copy.deepcopy(cli.FLAGS)
+  flags(["launch.py", f"--mode={mode}", f"--evaluation={evaluation}"])
+  return cli.Command(flags, **parts)
 
 
 def launch_here(*arguments) -> int:
