@@ -92,33 +92,6 @@ def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   assert timeless(one) == timeless(two)
 
 
-@pytest.mark.slow
-def test_seeds_go_on_too(tmp_path):
-  resolved = config("local")
-  with pytest.raises(experiment.Stopped):
-    stop = After(tmp_path / "w", 6)
-    experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
-  assert (tmp_path / "w/seed0/numbers.csv").exists()
-  assert not (tmp_path / "w/seed1/numbers.csv").exists()
-  two = experiment.run_seeds(resolved, tmp_path / "w", [0, 1])
-  one = experiment.run_seeds(resolved, tmp_path / "one", [0, 1])
-  assert timeless(one) == timeless(two)
-  for n in (0, 1):
-    assert lines(tmp_path / f"w/seed{n}") == lines(tmp_path / f"one/seed{n}")
-
-
-@pytest.mark.slow
-def test_seeds_of_fewer_rounds_wait(tmp_path):
-  two = dataclasses.replace(config("local"), rounds=2)
-  experiment.run_seeds(two, tmp_path / "w", (0, 1))
-  for seeds in ((0,), (0, 1)):
-    merged = experiment.run_seeds(config("local"), tmp_path / "w", seeds)
-    assert merged.seeds == list(seeds)
-    assert merged.numbers["round"].max() == 4
-    again = splitjax.report_again(tmp_path / "w")
-    assert again.seeds == list(seeds)
-
-
 def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):
   c = tiny.tiny(one="local", two="local")
   with pytest.raises(experiment.Stopped, match="two: 0 of 2"):

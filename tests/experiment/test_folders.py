@@ -12,25 +12,15 @@ from runs import After, lines
 from selected import timeless
 
 import splitjax
-from splitjax import METHODS, UserError, experiment, files
+from splitjax import METHODS, experiment, files
 from splitjax.experiment import workdirs
 from splitjax.reports import numbers
 
 
-def config(*, lams=(), **methods):
-  """A config of one round; `lams` are SplitGP's λ, a method each."""
+def config(rounds=1, **methods):
+  """A config of few rounds with a checkpoint after each."""
   c = tiny.tiny(**methods)
-  c.rounds = 1
-  if lams:
-    splitjax.compare(
-      c,
-      {
-        f"own_lam_{lam}".replace(".", "_"): splitjax.spec(
-          METHODS, "splitgp", label=f"own λ={lam}", lam=lam
-        )
-        for lam in lams
-      },
-    )
+  c.rounds, c.checkpoint.every = rounds, 1
   return tiny.resolved(c)
 
 
@@ -75,17 +65,6 @@ def test_an_evaluation_takes_no_name_of_the_run(name, runs):
     experiment.evaluate_again(runs / "whole", name=name)
 
 
-def test_other_data_are_refused(tmp_path):
-  for digest in ("0", "1"):
-    claim = experiment.claimed(tmp_path, helper.config(), {"digest": digest})
-    if digest == "0":
-      with claim:
-        assert (tmp_path / experiment.LOCK).exists()
-    else:
-      with pytest.raises(UserError, match="on other data: digits"), claim:
-        pass
-
-
 @pytest.mark.parametrize("name", ["thesis.tex", "config.json", "methods"])
 def test_a_folder_of_somebody_else_is_refused(name, tmp_path):
   (tmp_path / name).write_text('{"name": "my-web-app"}')
@@ -125,98 +104,54 @@ def test_a_method_is_loaded_without_the_others(runs, tmp_path):
   assert "config=FILE" in str(caught.value)
 
 
-# What may be corrected.
+# What joins, and what may be corrected.
 
 
-def test_title_and_labels_are_corrected_later(tmp_path):
-  c = helper.draft("fedavg_ft")
-  first = experiment.run(tiny.resolved(c), tmp_path)
-  assert first.rows == ["own"] or first.rows == ["own", "own+FT"]
-  c.title = "Corrected"
-  c.methods["own"] = splitjax.spec(METHODS, "fedavg_ft", label="FedAvg (ours)")
-  second = experiment.run(tiny.resolved(c), tmp_path)
-  assert second.title == "Corrected"
-  assert second.rows == [
-    row.replace("own", "FedAvg (ours)") for row in first.rows
-  ]
-  np.testing.assert_array_equal(second.numbers.value, first.numbers.value)
-  assert timeless(splitjax.report_again(tmp_path)) == timeless(second)
-  assert "FedAvg (ours)" in (tmp_path / "report.csv").read_text()
-
-
-# What joins.
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory, quick_compile_all):
-  """A run of one λ to which another one was added."""
-  del quick_compile_all
-  workdir = tmp_path_factory.mktemp("grown") / "w"
-  first = experiment.run(config(lams=(0.2,)), workdir)
-  second = experiment.run(config(lams=(0.5, 0.2)), workdir)
-  return workdir, first, second
-
-
-@pytest.mark.slow
-def test_values_of_an_option_are_added_later(grown, capsys):
-  workdir, first, second = grown
-  assert second.rows == ["own λ=0.5", "own λ=0.2"]
-  stays = second.numbers[second.numbers.row == "own λ=0.2"]
-  np.testing.assert_array_equal(stays.value, first.numbers.value)
-  assert methods(workdir) == ["own_lam_0_5", "own_lam_0_2"]
-  assert timeless(splitjax.report_again(workdir)) == timeless(second)
-  logs = {path.name for path in (workdir / "tensorboard").iterdir()}
-  assert logs == {"own_lam_0_2", "own_lam_0_5"}
-
-  # What a config leaves out stays.
-  third = experiment.run(config(lams=(0.2,)), workdir)
-  assert timeless(third) == timeless(second)
-  said = capsys.readouterr().out
-  assert "own_lam_0_5: trained by an earlier start, stays in the report" in said
-  assert "own_lam_0_2: finished before" in said
-  assert methods(workdir) == ["own_lam_0_5", "own_lam_0_2"]
-  assert splitjax.load(workdir, "own_lam_0_5").thresholds
-
-
-def test_a_method_is_what_it_was(grown):
-  workdir, *_ = grown
-  held = (workdir / "config.json").read_bytes()
-  other = config(own_lam_0_2="local", new="local")
-  with pytest.raises(UserError, match="own_lam_0_2"):
-    experiment.run(other, workdir)
-  named = config(new="local")
-  named.methods["new"] = splitjax.spec(METHODS, "local", label="own λ=0.5")
-  with pytest.raises(UserError, match="w has methods of earlier starts: .*own"):
-    experiment.run(named, workdir)
-  assert (workdir / "config.json").read_bytes() == held
-
-
-@pytest.mark.slow
-def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
-  def two(**methods):
-    changed = dataclasses.replace(config(**methods), rounds=2)
-    kept = dataclasses.replace(changed.checkpoint, every=1)
-    return dataclasses.replace(changed, checkpoint=kept)
-
+def test_methods_join_a_folder_and_stay_in_it(tmp_path, capsys):
   with pytest.raises(experiment.Stopped):
-    experiment.run(two(a="local"), tmp_path, stop=After(tmp_path, 1))
-  results = experiment.run(two(b="fedavg"), tmp_path)
-  assert results.rows == ["b"] and methods(tmp_path) == ["b", "a"]
-  results = experiment.run(two(a="local", b="fedavg"), tmp_path)
-  assert results.rows == ["b", "a"]
+    experiment.run(config(2, a="splitgp"), tmp_path, stop=After(tmp_path, 1))
+  first = experiment.run(config(2, b="fedavg_ft"), tmp_path)
+  assert methods(tmp_path) == ["b", "a"] and set(first.methods.values()) == {
+    "fedavg_ft"
+  }
+  # One that was interrupted goes on beside the others.
+  both = experiment.run(config(2, a="splitgp", b="fedavg_ft"), tmp_path)
+  assert both.rows == [*first.rows, "a"]
   assert "a: resumes after round 1" in capsys.readouterr().out
   assert [len(lines(tmp_path, key)) for key in "ab"] == [2, 2]
-
-
-@pytest.mark.slow
-def test_rows_of_fewer_rounds_are_named(tmp_path):
-  two = tiny.resolved(one="local", two="fedavg")
-  experiment.run(two, tmp_path / "w")
-  one = {"one": two.methods["one"]}
-  more = dataclasses.replace(two, rounds=3, methods=one)
-  notes = experiment.run(more, tmp_path / "w").runs[0].notes
-  (said,) = (x for x in notes if "until now" in x)
-  assert said.startswith("two was trained for 2 of 3 rounds")
+  stays = both.numbers[both.numbers.row != "a"]
+  np.testing.assert_array_equal(stays.value, first.numbers.value)
+  assert timeless(splitjax.report_again(tmp_path)) == timeless(both)
+  assert {path.name for path in (tmp_path / "tensorboard").iterdir()} == {*"ab"}
+  assert splitjax.load(tmp_path, "a").thresholds
+  # What a config leaves out stays.
+  same = experiment.run(config(2, b="fedavg_ft"), tmp_path)
+  assert timeless(same) == timeless(both) and methods(tmp_path) == ["b", "a"]
+  said = capsys.readouterr().out
+  assert "a: trained by an earlier start, stays in the report" in said
+  assert "b: finished before" in said
+  # A method is what it was, and labels differ.
+  held = (tmp_path / "config.json").read_bytes()
+  labelled = config(2, new="local")
+  labelled.methods["new"] = splitjax.spec(METHODS, "local", label="a")
+  for other in (config(2, b="local", new="local"), labelled):
+    with refused("--workdir"):
+      experiment.run(other, tmp_path)
+    assert (tmp_path / "config.json").read_bytes() == held
+  # Title and labels are corrected later.
+  c = config(2, b="fedavg_ft")
+  c.methods["b"] = splitjax.spec(METHODS, "fedavg_ft", label="FedAvg (ours)")
+  named = dataclasses.replace(c, title="Corrected")
+  second = experiment.run(named, tmp_path)
+  assert second.title == "Corrected"
+  assert second.rows == [x.replace("b", "FedAvg (ours)") for x in both.rows]
+  np.testing.assert_array_equal(second.numbers.value, both.numbers.value)
+  assert timeless(splitjax.report_again(tmp_path)) == timeless(second)
+  assert "FedAvg (ours)" in (tmp_path / "report.csv").read_text()
+  # Rows of fewer rounds are named.
+  longer = experiment.run(dataclasses.replace(named, rounds=3), tmp_path)
+  (said,) = (x for x in longer.runs[0].notes if "until now" in x)
+  assert said.startswith("a was trained for 2 of 3 rounds")
 
 
 @pytest.mark.parametrize(
@@ -242,9 +177,17 @@ def test_seeds_and_methods_that_a_report_has(done, want, tmp_path):
 
 
 @pytest.mark.slow
-def test_methods_join_seeds(tmp_path):
+def test_seeds_and_their_methods_join(tmp_path):
   one, both = config(a="local"), config(b="fedavg", a="local")
-  experiment.run_seeds(one, tmp_path, [0, 1])
+  with pytest.raises(experiment.Stopped):
+    experiment.run_seeds(one, tmp_path, [0, 1], stop=After(tmp_path, 1))
+  done = [(tmp_path / f"seed{n}/numbers.csv").exists() for n in (0, 1)]
+  assert done == [True, False]
+  first = experiment.run_seeds(one, tmp_path, [0, 1])
+  undisturbed = experiment.run_seeds(one, tmp_path / "one", [0, 1])
+  assert timeless(first) == timeless(undisturbed)
+  for n in (0, 1):
+    assert lines(tmp_path / f"seed{n}") == lines(tmp_path / f"one/seed{n}")
   results = experiment.run_seeds(both, tmp_path, [1])
   assert (results.seeds, results.rows) == ([0, 1], ["a", "b"])
   assert results.table()["seeds"].tolist() == ["2", "1"]
@@ -253,6 +196,12 @@ def test_methods_join_seeds(tmp_path):
   assert timeless(splitjax.report_again(tmp_path)) == timeless(results)
   again = splitjax.evaluate_again(tmp_path)
   assert (again.seeds, again.rows) == ([0, 1], ["b", "a"])
-  with refused("--workdir") as caught:
-    splitjax.load(tmp_path, "a")
-  assert "holds one run per seed" in str(caught.value)
+  with refused("--workdir"):
+    splitjax.load(tmp_path, "a")  # of which seed?
+  # Seeds of fewer rounds wait.
+  place = tmp_path / "one"
+  for seeds in ((0,), (0, 1)):
+    longer = experiment.run_seeds(config(2, a="local"), place, seeds)
+    assert longer.seeds == list(seeds)
+    assert longer.numbers["round"].max() == 2
+    assert splitjax.report_again(place).seeds == list(seeds)
