@@ -17,8 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser("python -m splitjax.data")
   add = parser.add_argument
   text = (
-    "prepare NAME converts official files to the arrays that runs read; files"
-    " are downloaded into DIR/downloads/NAME unless they lie there already"
+    "convert official files, of DIR/downloads/NAME or downloaded, to arrays"
   )
   add("command", choices=["prepare"], help=text)
   add("name", metavar="NAME", choices=[*OFFICIAL])

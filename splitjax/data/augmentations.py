@@ -6,18 +6,23 @@ before standardisation, each image by draws of its own from the batch's key.
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax.data.dataset import Dataset, require
+from splitjax.files import reason
 
 _Augmentation = Callable[[Array, Array], Array]
 """(images [B, H, W, c] uint8, key []) -> images of the same shape, uint8."""
 
 _PAD = 4
 """Black pixels added on every side before a random crop."""
+
+_TRIED = 2
+"""Images of the batch that `check` tries an augmentation with."""
 
 
 def of_image(change: Callable[[Array, Array], Array]) -> _Augmentation:
@@ -63,12 +68,37 @@ def augmented(image: Array, names: Sequence[str], key: Array) -> Array:
 
 
 def check(names: Sequence[str], data: Dataset) -> None:
-  """Raises UserError unless inputs are images; a user's may take series etc."""
+  """Raises UserError unless these augmentations can change such inputs.
+
+  Ours take images; a user's take anything but token ids, and are traced to see
+  that they return what they get.
+  """
+  image = data.train_image
+  batch = jax.ShapeDtypeStruct((_TRIED, *image.shape[1:]), image.dtype)
   for name in names:
-    ours = getattr(AUGMENTATIONS[name], "__module__", "") == __name__
+    change = AUGMENTATIONS[name]
+    ours = getattr(change, "__module__", "") == __name__
     able = not ours and not data.vocabulary
     require(
       able or data.kind == "images",
       f"data.augment={name!r}: the inputs of {data.name} are {data.kind}, and"
       f" it is for {'images' if ours else 'numbers'}; leave it ()",
     )
+    wanted = _form(batch)
+    try:
+      changed = jax.eval_shape(change, batch, jax.random.key(0))
+      outcome = f"returns {_form(changed)}"
+    except Exception as error:  # whatever a user's function raises
+      outcome = f"raises {reason(error)}"
+    require(
+      outcome == f"returns {wanted}",
+      f"data.augment={name!r}: of {wanted} and a key it {outcome}; it must"
+      f" return {wanted}",
+    )
+
+
+def _form(result: Any) -> str:
+  """Writes the form of a traced result: dtype and shape of an array."""
+  if isinstance(result, jax.ShapeDtypeStruct):
+    return f"{result.dtype} {list(result.shape)}"
+  return f"a {type(result).__name__}"

@@ -3,8 +3,7 @@
 A domain is "clean", or a corruption's name and its severity, such as
 "gaussian_blur 3". Unlike an augmentation, it is a property of an image: the
 change is computed once, from the image and the run's seed. Names and numbers
-are those of CIFAR-10-C (Hendrycks and Dietterich, Benchmarking Neural Network
-Robustness to Common Corruptions and Perturbations, ICLR 2019), except for
+are those of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019), except for
 `rotation`: "clean" and its five severities are the six domains of rotated MNIST
 (Ghifary et al., ICCV 2015).
 """
@@ -56,7 +55,7 @@ def rotation(image: Array, severity: Array, key: Array) -> Array:
 def contrast(image: Array, severity: Array, key: Array) -> Array:
   """Shrinks the distance of pixels from the mean of their channel."""
   del key
-  share = _at(severity, 0.75, 0.5, 0.4, 0.3, 0.15)
+  share = jnp.array([0.75, 0.5, 0.4, 0.3, 0.15])[severity - 1]
   mean = image.mean(axis=(0, 1), keepdims=True)
   return mean + share * (image - mean)
 
@@ -69,7 +68,7 @@ def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
 
 def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
   """Adds normal noise to every pixel value; sigma is 4 % to 10 % of 255."""
-  scale = 255 * _at(severity, 0.04, 0.06, 0.08, 0.09, 0.1)
+  scale = 255 * jnp.array([0.04, 0.06, 0.08, 0.09, 0.1])[severity - 1]
   return image + scale * jax.random.normal(key, image.shape)
 
 
@@ -77,11 +76,6 @@ def pixelate(image: Array, severity: Array, key: Array) -> Array:
   """Shrinks each side by 5 % to 35 % and enlarges it, as Pillow's BOX does."""
   del key
   return _along_sides(image, severity, _coarse, (0.95, 0.9, 0.85, 0.75, 0.65))
-
-
-def _at(severity: Array, *numbers: float) -> Array:
-  """Returns the number of a severity, 1 to 5."""
-  return jnp.array(numbers)[severity - 1]
 
 
 def _along_sides(
@@ -163,7 +157,7 @@ def corrupted(
   `train_domain` [Z] int has each training image's number in `domains`. The test
   split gets a copy of each image for every domain: image m in domain d is row
   d M + m. Draws are fixed by the seed and an image's row, whatever the
-  severity. UserError without images, or if they have domains of their own.
+  severity. UserError without images, or if they have domains already.
   """
   require(
     data.kind == "images" and data.train_domain is data.test_domain is None,

@@ -98,7 +98,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
-    """Cuts orders [V, E, S] of V views and E epochs, T steps, into batches.
+    """Cuts orders [V, E, S] of V views and E epochs into T batches.
 
     Returns rows [T, V, B] int32, and one mask [T, B] bool for all views.
     """
@@ -110,8 +110,7 @@ class Samples(NamedTuple):
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
     """Gathers, augments and standardises the `rows` [B] int32 of one batch.
 
-    `real` [B] is False for padding. Without a key there are no draws, neither
-    of augmentation nor of random layers.
+    `real` [B] is False for padding. Without a key nothing is drawn.
     """
     image = self.shard.image[rows]
     if key is not None:
@@ -135,11 +134,8 @@ def draw_order(key: Array, length: int, size: Array) -> Array:
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
-  """Converts inputs [B, ..., c] to (x - mean) / std, float; token ids to int32.
-
-  The mean of token ids is ().
-  """
-  if not len(mean):
+  """Converts inputs [B, ..., c] to (x - mean) / std; token ids to int32."""
+  if not len(mean):  # of token ids
     return image.astype(jnp.int32)
   return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
 

@@ -5,9 +5,6 @@
 downloads them into DATA_DIR/downloads/cifar10, unless they lie there already,
 checks them and writes the arrays into DATA_DIR/cifar10. A file with another
 checksum needs --allow-modified, and reports then say so.
-
-A reader takes the paths of verified files, in the order of `Official.files`,
-and returns `_Read` in official order.
 """
 
 import functools
@@ -31,8 +28,8 @@ from splitjax.data.store import Folder
 from splitjax.types import UserError
 
 _Read = tuple[Sequence[np.ndarray], Sequence[np.ndarray], Sequence[str]]
-"""Inputs and labels, each of the training and the test split, and the names of
-classes, if the files have them."""
+"""What a reader makes of `Official.files`: inputs and labels, each of the
+training and the test split, in official order, and the classes' names or ()."""
 
 
 def idx(*paths: Path) -> _Read:
@@ -70,10 +67,10 @@ def svhn(*paths: Path) -> _Read:
 
 
 def tiny_imagenet(path: Path) -> _Read:
-  """Reads Tiny-ImageNet; the official validation split is the test split.
+  """Reads Tiny-ImageNet, of which the validation split is the test split.
 
-  Labels are the lines of wnids.txt. Training images are ordered by class and
-  name, test images as in val_annotations.txt.
+  Labels are lines of wnids.txt. Training images are ordered by class and name,
+  test images as in val_annotations.txt.
   """
   top = "tiny-imagenet-200"
   raw = _members(path, r"(train/.*JPEG|val/.*|wnids\.txt)$")
@@ -213,10 +210,9 @@ def prepare(
 ) -> Path:
   """Downloads, checks and converts a data set, unless it is there already.
 
-  With `allow_modified`, files in DATA_DIR/downloads/NAME (of cifar100_coarse in
-  downloads/cifar100) may differ from the official ones; the note of the data
-  set says so. Returns its folder. UserError if a file is not the official one,
-  cannot be downloaded or written.
+  With `allow_modified` files may differ from the official ones, which the note
+  of the data set says. Returns its folder. UserError if a file is another one,
+  or cannot be downloaded or written.
   """
   official = OFFICIAL[name]
   folder = store.root(data_dir) / name
@@ -236,10 +232,7 @@ def prepare(
         f"{name}: the files in {downloads} are damaged or not what their names"
         f" say ({files.reason(error)}): fetch them again"
       ) from error
-    note = (
-      f"{name} was prepared from files that are not the official ones:"
-      f" {', '.join(modified)}."
-    )
+    note = f"{name} was prepared from files that are not the official ones:"
     return Dataset(
       name=name,
       classes=0,
@@ -248,7 +241,7 @@ def prepare(
       test_image=images[1],
       test_label=labels[1],
       class_names=tuple(names) or official.names,
-      note=note if modified else "",
+      note=f"{note} {', '.join(modified)}." if modified else "",
     )
 
   store.write(folder, make)

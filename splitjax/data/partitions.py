@@ -97,13 +97,11 @@ def dirichlet(
   min_samples: Count = 1,
   capped: bool = False,
 ) -> list[np.ndarray]:
-  """Splits every class over the clients in proportions drawn from Dir(alpha).
+  """Splits every class in proportions drawn from Dir(alpha) (Hsu et al., 2019).
 
-  Proportions are redrawn until every client has `min_samples` (Hsu et al.,
-  Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-  Classification, 2019). With `capped` a client that has reached the mean number
-  of samples gets none of the later classes, as in PFLlib and the public code of
-  FedTHE.
+  They are redrawn until every client has `min_samples`. With `capped` a client
+  that has reached the mean number of samples gets none of the later classes, as
+  in PFLlib and the public code of FedTHE.
   """
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
@@ -160,8 +158,8 @@ def pathological(
   One client after another takes the k classes that the fewest clients hold so
   far (ties are random); finally the clients are shuffled. The holders of a
   class share all its samples, equally or in proportion to draws from U(0.4,
-  0.6), as in the public code of Shamsian et al., Personalized Federated
-  Learning using Hypernetworks, ICML 2021, which may give a class twice.
+  0.6), as in the public code of Shamsian et al., ICML 2021, which may give a
+  class twice.
   """
   classes, counts = np.unique(labels, return_counts=True)
   require(
@@ -188,12 +186,10 @@ def pathological(
   weight = holds * weight
   total = np.where(holders > 0, weight.sum(axis=1), 1.0)
   exact = counts[:, None] * weight / total[:, None]
-  # Every holder gets at least one sample (`least`). Weights differ by a factor
-  # of 1.5 at most: if a share below 1 becomes 1, the others are at most 1.5 and
-  # are rounded down to 1, so that the class has enough samples.
+  # Every holder gets at least one sample. Weights differ by a factor of 1.5 at
+  # most: if a share below 1 becomes 1, the others are rounded down to 1.
   sizes = round_fairly(exact, rng, holds)
-  unused = counts - sizes.sum(axis=1)
-  sizes = np.column_stack([sizes, unused])
+  sizes = np.column_stack([sizes, counts - sizes.sum(axis=1)])  # the unused
   rows = _shuffled_by_class(labels, rng)
   return _rows_by_client(rows, _columns(sizes), num_clients)
 
@@ -205,9 +201,8 @@ def dominant_label(
 
   There are N = phi L clients for L labels, and client c has the dominant label
   c mod L. A label's phi clients share p % of its samples equally, all others
-  the rest, as in Hydra section 3.1 and in its public code. (Appendix E.1 has
-  "among the other labels" of a client, which differs for labels of unequal
-  size.)
+  the rest, as in Hydra's section 3.1 and its public code. (Appendix E.1 differs
+  for labels of unequal size.)
 
   Example:
     >>> labels = np.repeat([0, 1], [20, 40])
@@ -231,12 +226,9 @@ def custom_shard(
   There are L groups for L labels; client c is in group c mod L. Group g has the
   dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. A
   label's n groups share p % of its samples equally, the other L - n groups the
-  rest, and the clients of a group what the group has.
-
-  Hydra appendix E.3 leaves the labels of a group open (successive ones, as in
-  the public code) and its number of clients (N / L, rounded up or down). The
-  public code, with L = N = 10, n = 2 and p = 80, divides the rest by N - 1
-  instead of N - n, and drops what this division leaves over.
+  rest, and the clients of a group what the group has. Hydra's appendix E.3
+  leaves a group's labels and clients open. Its code, with L = N = 10, n = 2 and
+  p = 80, divides the rest by N - 1 instead of N - n, and drops what is left.
   """
   return _by_dominance(labels, num_clients, seed, p, n_dominant)
 
@@ -295,10 +287,9 @@ def round_fairly(
 ) -> np.ndarray:
   """Rounds shares so that the rounding errors of each column nearly cancel.
 
-  Row by row, shares are rounded down; the samples that a row then lacks go, one
-  each, to the columns that have lost most so far (ties are random). Shares [C,
-  G], whose rows sum to whole numbers, become int64 with the same row sums, each
-  at least `least`.
+  Row by row, shares [C, G] are rounded down; the samples that a row then lacks
+  go, one each, to the columns that have lost most so far (ties are random). The
+  row sums, whole numbers, stay; each share is at least `least`.
   """
   floor = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   lost = exact - floor
@@ -364,8 +355,7 @@ def deal(
 ) -> list[np.ndarray]:
   """Calls a partition, which gets the labels or owners [Z] read-only.
 
-  UserError if there are more clients than samples, or the partition returned no
-  list of N integer arrays of rows, one at least and no row twice.
+  UserError unless it returns N integer arrays of rows, none empty, none twice.
   """
   require(
     1 <= num_clients <= len(basis),
@@ -397,9 +387,9 @@ def client_split(
   """Splits each client's rows at random into pieces of given fractions.
 
   Rows are shuffled and cut at the rounded cumulative fractions; a cut moves if
-  a piece would be empty. A client's split does not depend on other clients.
-  `stream` separates the draws of several splits with one seed. Returns N sorted
-  arrays of rows for each fraction. UserError if a client has too few samples.
+  a piece would be empty. `stream` separates the draws of several splits with
+  one seed. Returns N sorted arrays of rows for each fraction. UserError if a
+  client has too few samples.
 
   Example:
     >>> rows = [np.arange(8), np.arange(8, 12)]

@@ -9,6 +9,7 @@ import functools
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,22 +43,16 @@ def digits() -> Dataset:
   grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
   form = (28, 28), Image.Resampling.BILINEAR
   image = [np.asarray(Image.fromarray(x).resize(*form)) for x in grey]
-  splits = train_test_split(
+  pieces = train_test_split(
     np.stack(image)[..., None],
     label.astype(np.int32),
     test_size=0.2,
     random_state=_SPLIT_SEED,
     stratify=label,
   )
-  train_image, test_image, train_label, test_label = splits
-  return Dataset(
-    name="digits",
-    classes=10,
-    train_image=train_image,
-    train_label=train_label,
-    test_image=test_image,
-    test_label=test_label,
-  )
+  names = "train_image", "test_image", "train_label", "test_label"
+  arrays = dict(zip(names, pieces, strict=True))
+  return Dataset(name="digits", classes=10, **arrays)
 
 
 def prepared(data_dir: Folder = None, *, name: str) -> Dataset:
@@ -94,20 +89,15 @@ def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
       "TensorFlow Datasets has not prepared its splits train and test as"
       f" array_record ({files.reason(error)})"
     ) from error
-  # Reading all records at once is faster than one by one.
-  train_records = train.__getitems__(range(len(train)))
-  test_records = test.__getitems__(range(len(test)))
   image, label = train.dataset_info.supervised_keys or ("image", "label")
   names = getattr(train.dataset_info.features[label], "names", None)
-  return Dataset(
-    name=name,
-    classes=0,
-    train_image=np.stack([record[image] for record in train_records]),
-    train_label=np.array([record[label] for record in train_records]),
-    test_image=np.stack([record[image] for record in test_records]),
-    test_label=np.array([record[label] for record in test_records]),
-    class_names=tuple(names or ()),
-  )
+  arrays: dict[str, Any] = {}
+  for split, source in (("train", train), ("test", test)):
+    # Reading all records at once is faster than one by one.
+    records = source.__getitems__(range(len(source)))
+    arrays[f"{split}_image"] = np.stack([record[image] for record in records])
+    arrays[f"{split}_label"] = np.array([record[label] for record in records])
+  return Dataset(name=name, classes=0, **arrays, class_names=tuple(names or ()))
 
 
 SOURCES: dict[str, Callable[[Folder], Dataset]] = {
@@ -139,9 +129,8 @@ def load(
 
   A part is the same in every run and contains every smaller part. A class has
   its share of the samples, to within one, and at least one. `name` is in
-  SOURCES, or npz:PATH or tfds:NAME; `data_dir` is as in `store.root`. UserError
-  if there are no such data, they are damaged or wrong, or a part is larger than
-  its split or smaller than its number of classes.
+  SOURCES, or npz:PATH or tfds:NAME. UserError if data are missing, damaged or
+  wrong, or a part is larger than its split or smaller than its classes.
   """
   read = reader(name)
   with naming(f"data.name = {name!r}"):

@@ -40,8 +40,8 @@ def root(data_dir: Folder) -> Path:
 def write(folder: Path, make: Callable[[], Dataset]) -> None:
   """Writes the data set that `make` returns, all of it or nothing.
 
-  If another process does the same, this one waits for it. If `folder` exists
-  then, `make` is not called. UserError if it cannot be written.
+  It waits for another process that does the same. If `folder` exists then,
+  `make` is not called. UserError if it cannot be written.
   """
   partial = folder.with_name(f".{folder.name}.partial")
   lock = folder.with_name(f".{folder.name}.lock")

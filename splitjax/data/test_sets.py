@@ -19,7 +19,6 @@ _PART = 0x9A47
 _PROXY = 0x9A12
 
 _RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)  # of SplitGP and HARMONY for ten classes
-
 _Rhos = Sequence[float] | None
 
 
@@ -64,7 +63,7 @@ class TestSets(NamedTuple):
 
 
 def id_ood(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
-  """Mixes ID and OOD test samples at every rho (None: RHOS): `id_ood_sets`."""
+  """Mixes ID and OOD test samples at every rho, see `id_ood_sets`."""
   rhos = _RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
@@ -105,24 +104,25 @@ def by_domain(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
   2019, has the set "domain 2019": a number alone is a rho.
   """
   del rhos, seed
-  if data.test_domain is None:
+  domain = data.test_domain
+  if domain is None:
     raise UserError(
       "eval.shift: by_domain needs domains: set data.domains or eval.domains,"
       " as in gaussian_blur, or take data that name them (test_domain)"
     )
-  inside = main_classes(data.train_label, parts, data.classes)
-  inside = inside[:, data.test_label]
-  numbers = np.unique(data.test_domain)
-  domains = [data.domain_names[number] for number in numbers]
-  names = [f"domain {x}" if x[:1].isdigit() else x for x in domains]
-  masks = [inside & (data.test_domain == number) for number in numbers]
+  main = main_classes(data.train_label, parts, data.classes)
+  inside = main[:, data.test_label]
+  masks = {}
   if data.train_domain is not None:
-    trained = [{*data.train_domain[part].tolist()} for part in parts]
+    trained = [np.unique(data.train_domain[part]).tolist() for part in parts]
     if any(numbers != trained[0] for numbers in trained):
-      within = [np.isin(data.test_domain, [*numbers]) for numbers in trained]
-      names.insert(0, "own domain")
-      masks.insert(0, inside & within)
-  return _on_test_split(data, parts, np.stack(masks), names)
+      within = [np.isin(domain, numbers) for numbers in trained]
+      masks["own domain"] = inside & within
+  for number in np.unique(domain):
+    name = data.domain_names[number]
+    name = f"domain {name}" if name[:1].isdigit() else name
+    masks[name] = inside & (domain == number)
+  return _on_test_split(data, parts, np.stack([*masks.values()]), [*masks])
 
 
 def local(data: Dataset, parts: Parts, rhos: _Rhos, seed: int) -> TestSets:
@@ -139,10 +139,9 @@ def out_of_client(
 
   Each client splits its samples into a training, a validation and a test part,
   60, 20 and 20 %. "w/o drift" is the client's test part, "w/ drift" as many
-  samples drawn with replacement from the test parts of all others. HARMONY's
-  Table 5 follows Jiang and Lin (Test-Time Robust Personalization for Federated
-  Learning, ICLR 2023), whose public code merges the official splits
-  (`data.pool=all`).
+  samples drawn with replacement from the test parts of all others (HARMONY's
+  Table 5, after Jiang and Lin, Test-Time Robust Personalization for Federated
+  Learning, ICLR 2023, whose code merges the official splits: `data.pool=all`).
   """
   del rhos
   require(
@@ -167,11 +166,11 @@ def id_ood_sets(
   """Draws every client's test set for every rho (HARMONY eq. 11).
 
   ID: all test samples of the client's classes, `main` [N, C] bool. OOD:
-  round(rho #ID) samples of the other classes, or all of them if there are fewer
-  (see `realised_rho`), drawn without replacement, equally many from each class
-  as long as it has samples left; the papers leave this open. A client's OOD
-  samples are ordered once, and each of R rhos takes a prefix of that order, so
-  that sets are nested. Returns [R, N, M] bool over `test_label` [M].
+  round(rho #ID) samples of the other classes, or all if there are fewer, drawn
+  without replacement, equally many from each class as long as it has samples
+  left; the papers leave this open. A client's OOD samples are ordered once, and
+  each of R rhos takes a prefix of that order, so that sets are nested. Returns
+  [R, N, M] bool over `test_label` [M].
   """
   inside = main[:, test_label]
   sets = np.repeat(inside[None], len(rhos), axis=0)

@@ -1,11 +1,14 @@
-"""The clients' training and test samples under a config."""
+"""The clients' training and test samples under a config.
 
-from collections.abc import Sequence
+`check` asks whether a data set has what the config needs, `deal` deals it to
+the clients, and `facts_of` tells by what a run knows it again.
+"""
+
 from typing import Any
 
 import numpy as np
 
-from splitjax.config.config import Config, Data
+from splitjax.config.config import Config
 from splitjax.data import (
   GROUPS,
   PARTITIONS,
@@ -18,116 +21,94 @@ from splitjax.data import (
   feed,
   partitions,
 )
-from splitjax.data.dataset import scale
-from splitjax.fleet.fleets import Fleet
-from splitjax.types import UserError, naming
+from splitjax.data.dataset import require, scale
+from splitjax.data.partitions import Parts
+from splitjax.types import naming
 
 
-def check_options(config: Config, data: Dataset) -> None:
-  """Raises UserError if augmentation or calibration cannot use the inputs."""
+def check(config: Config, data: Dataset) -> None:
+  """Raises UserError if these inputs cannot be used as the config says."""
   augmentations.check(config.data.augment, data)
-  if config.eval.calibrates and data.kind != "images":
-    chosen = config.eval
-    raise UserError(
-      f"eval.threshold_rule={chosen.threshold_rule},"
-      f" eval.holdout={chosen.holdout:g}: thresholds are calibrated with"
-      f" shuffled patches of images, and the inputs of {data.name} are"
-      f" {data.kind}; choose oracle or fixed, and 0"
+  rule = config.eval
+  require(
+    data.kind == "images" or not rule.calibrates,
+    f"eval.threshold_rule={rule.threshold_rule}, eval.holdout={rule.holdout:g}:"
+    " thresholds are calibrated with shuffled patches of images, and the inputs"
+    f" of {data.name} are {data.kind}; choose oracle or fixed, and 0",
+  )
+  if _by_owner(config):
+    name = config.data.partition.name
+    require(
+      data.train_client is not None,
+      f"data.partition={name}: {data.name} does not name its samples' clients;"
+      " choose another, or data with train_client (npz:PATH)",
+    )
+    require(
+      config.data.dealt == "any",
+      f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
+      " leave it 'any'",
     )
 
 
 def deal(
-  config: Config, data: Dataset, fleet: Fleet
+  config: Config, data: Dataset, depths: list[int]
 ) -> tuple[Dataset, TestSets]:
-  """Deals training samples, domains and test sets to the clients of a fleet.
+  """Deals a data set to clients of these depths [N].
 
-  Returns the data with the images of each domain, and the test sets.
+  Returns it with the images of each domain, and the clients' training rows and
+  test sets.
   """
-  # Training samples.
-  chosen = config.data.partition
-  count = config.num_clients
-  basis = data.train_label
-  if getattr(PARTITIONS[chosen.name], "of_clients", False):
-    basis = _owners(config.data, data)
-  parts = partitions.deal(
-    chosen.name, basis, count, config.seed, chosen.options
-  )
-  groups = None
-  if chosen.name in GROUPS:
-    groups = GROUPS[chosen.name](data.train_label, count)
-  if config.data.dealt == "by_depth":
-    order = by_depth(parts, data.train_label, np.array(fleet.depths))
-    parts = [parts[n] for n in order]
-    groups = None if groups is None else groups[order]
+  parts, groups = _training_parts(config, data, depths)
   data = _in_domains(config, data, parts)
-  validation: Sequence[np.ndarray] = ()
+  held_out: Parts = ()
   if config.eval.holdout:
-    share = config.eval.holdout
-    parts, validation = client_split(
-      parts, config.seed, (1 - share, share), stream=partitions.HOLD
+    shares = (1 - config.eval.holdout, config.eval.holdout)
+    parts, held_out = client_split(
+      parts, config.seed, shares, stream=partitions.HOLD
     )
-
-  # Test samples.
-  shift = config.eval.shift
-  rhos = config.eval.rhos
-  sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
-  if rhos is not None and sets.rhos is None:
-    raise UserError(
-      f"eval.rhos={rhos}: eval.shift {shift.name} mixes no samples; leave it"
-      " None, or choose id_ood"
-    )
-  if config.eval.samples is not None:
-    sets = sets.in_random_order(config.seed)
-  if validation:
-    sets = sets._replace(validation=validation)
+  sets = _test_sets(config, data, parts)
+  if held_out:
+    sets = sets._replace(validation=held_out)
   return data, sets._replace(groups=groups)
 
 
-def _owners(chosen: Data, data: Dataset) -> np.ndarray:
-  """Returns the owner of each training sample, [Z], if that is possible."""
-  name = chosen.partition.name
-  if data.train_client is None:
-    raise UserError(
-      f"data.partition={name}: {data.name} does not name its samples' clients;"
-      " choose another, or data with train_client (npz:PATH)"
-    )
-  if chosen.dealt == "by_depth":
-    raise UserError(
-      f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
-      " leave it 'any'"
-    )
-  return data.train_client
+def _training_parts(
+  config: Config, data: Dataset, depths: list[int]
+) -> tuple[Parts, np.ndarray | None]:
+  """Deals the training rows -> each client's, and its group in the partition.
 
-
-def _in_domains(
-  config: Config, data: Dataset, parts: Sequence[np.ndarray]
-) -> Dataset:
-  """Changes images by the config's domains, if it has any.
-
-  A training sample is in the domain of its client. The test split is in the
-  clients' domains and those of eval.domains.
+  The groups are [N] int, or None if the partition has none.
   """
-  trained = corruptions.read_domains(config.data.domains, "data.domains")
-  tested = corruptions.read_domains(config.eval.domains, "eval.domains")
-  trained = trained or (corruptions.CLEAN,)
-  domains = tuple(dict.fromkeys((*trained, *tested)))
-  if domains == (corruptions.CLEAN,):
-    return data
-  dealt = corruptions.deal_domains(len(trained), len(parts), config.seed)
-  train_domain = np.zeros(len(data.train_label), np.int32)
-  for number, rows in zip(dealt, parts, strict=True):
-    train_domain[rows] = number
-  return corruptions.corrupted(data, train_domain, domains, config.seed)
+  partition = config.data.partition
+  count = config.num_clients
+  label = data.train_label
+  basis = label
+  if _by_owner(config) and data.train_client is not None:
+    basis = data.train_client
+  parts: Parts = partitions.deal(
+    partition.name, basis, count, config.seed, partition.options
+  )
+  groups = None
+  if partition.name in GROUPS:
+    groups = GROUPS[partition.name](label, count)
+  if config.data.dealt == "by_depth":
+    order = by_depth(parts, label, np.array(depths))
+    parts = [parts[n] for n in order]
+    groups = None if groups is None else groups[order]
+  return parts, groups
 
 
-def by_depth(
-  parts: Sequence[np.ndarray], labels: np.ndarray, depth: np.ndarray
-) -> np.ndarray:
+def _by_owner(config: Config) -> bool:
+  """Tells whether the partition deals by the samples' owners, not labels."""
+  partition = PARTITIONS[config.data.partition.name]
+  return getattr(partition, "of_clients", False)
+
+
+def by_depth(parts: Parts, labels: np.ndarray, depth: np.ndarray) -> np.ndarray:
   """Assigns parts with higher class labels to clients with deeper cuts.
 
-  Parts are sorted by their highest label and clients by depth; then the i-th
-  client gets the i-th part. Takes N arrays of rows, the split's labels [Z] and
-  the clients' depths [N]; returns [N] int: client n gets parts[result[n]].
+  Parts are sorted by their highest label [Z] and clients by depth [N]; then the
+  i-th client gets the i-th part. Returns [N] int: the part of each client.
   """
   highest = [labels[part].max(initial=-1) for part in parts]
   result = np.empty(len(parts), int)
@@ -135,24 +116,42 @@ def by_depth(
   return result
 
 
-def _owner_names(
-  config: Config, data: Dataset, parts: Sequence[np.ndarray]
-) -> list[str]:
-  """Returns the clients' names, which are the names of their samples' owners.
+def _in_domains(config: Config, data: Dataset, parts: Parts) -> Dataset:
+  """Changes the images by the config's domains.
 
-  Returns [] unless the partition deals by owners, every client has samples of a
-  single owner, and no two clients share one. `parts` are N arrays of rows.
+  A training sample is in the domain of its client. The test split is in those
+  of the clients, and in eval.domains.
   """
-  partition = PARTITIONS[config.data.partition.name]
-  by_owner = getattr(partition, "of_clients", False)
-  owners = data.owners(parts) if by_owner else None
-  if owners is None or len(np.unique(owners)) < len(owners):
-    return []
-  return [data.client_names[owner] for owner in owners]
+  read = corruptions.read_domains
+  of_clients = read(config.data.domains, "data.domains") or (corruptions.CLEAN,)
+  of_tests = read(config.eval.domains, "eval.domains")
+  domains = tuple(dict.fromkeys((*of_clients, *of_tests)))
+  if domains == (corruptions.CLEAN,):
+    return data
+  train_domain = np.zeros(len(data.train_label), np.int32)
+  dealt = corruptions.deal_domains(len(of_clients), len(parts), config.seed)
+  for rows, number in zip(parts, dealt, strict=True):
+    train_domain[rows] = number
+  return corruptions.corrupted(data, train_domain, domains, config.seed)
+
+
+def _test_sets(config: Config, data: Dataset, parts: Parts) -> TestSets:
+  """Makes the test sets of clients that train on `parts`."""
+  shift = config.eval.shift
+  rhos = config.eval.rhos
+  sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
+  require(
+    rhos is None or sets.rhos is not None,
+    f"eval.rhos={rhos}: eval.shift {shift.name} mixes no samples; leave it"
+    " None, or choose id_ood",
+  )
+  if config.eval.samples is None:
+    return sets
+  return sets.in_random_order(config.seed)
 
 
 def form_of(data: Dataset) -> dict[str, Any]:
-  """Returns the facts of loaded data that shape a network, JSON-ready."""
+  """Returns the facts of a data set that shape a network, JSON-ready."""
   return {
     "shape": list(data.train_image.shape[1:]),
     "dtype": data.train_image.dtype.name,
@@ -162,19 +161,24 @@ def form_of(data: Dataset) -> dict[str, Any]:
   }
 
 
-def facts_of(
-  config: Config, data: Dataset, test_sets: TestSets
-) -> dict[str, Any]:
+def facts_of(config: Config, data: Dataset, sets: TestSets) -> dict[str, Any]:
   """Returns the facts of dealt data, JSON-ready, the same on any machine.
 
-  `data` are those loaded, not yet changed by the config's domains. If inputs
-  are standardised, "mean" and "std" are those of the training split, or of the
-  training samples alone if that split also has test or held-out samples.
+  `data` are not yet changed by the config's domains. "mean" and "std" are of
+  the training split, or of the training samples alone if that split also has
+  test or held-out samples. "names" are the clients', [] where the data have no
+  owner for each.
   """
-  apart = test_sets.pool == "train" or len(test_sets.validation) > 0
-  rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
+  apart = sets.pool == "train" or len(sets.validation) > 0
+  rows = np.sort(np.concatenate(sets.parts)) if apart else None
   with naming(f"data.name = {data.name!r}"):
     mean, std = scale(data.train_image, rows, data.vocabulary)
+
+  names = list[str]()
+  owners = data.owners(sets.parts) if _by_owner(config) else None
+  if owners is not None and len(np.unique(owners)) == len(owners):
+    names = [data.client_names[owner] for owner in owners]
+
   # Owners of training samples need no digest: the partition follows from them.
   columns = data.test_client, data.train_domain, data.test_domain
   also = [column for column in columns if column is not None]
@@ -183,7 +187,7 @@ def facts_of(
   return {
     "mean": list(mean),
     "std": list(std),
-    "names": _owner_names(config, data, test_sets.parts),
+    "names": names,
     "digest": feed.digest(*data[2:6], *also),
-    "partition": feed.digest(*test_sets.parts),
+    "partition": feed.digest(*sets.parts),
   }

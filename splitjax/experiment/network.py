@@ -63,11 +63,7 @@ def _takes_style(name: str) -> bool:
 
 
 def from_scratch(config: Config) -> Config:
-  """Returns the config without its pretrained weights.
-
-  Only training reads their file. Without it, the returned config can be
-  checked, or used to evaluate a finished run.
-  """
+  """Returns the config without pretrained weights, which training reads."""
   if config.backbone.options.get("pretrained") is None:
     return config
   net = copy.deepcopy(config.backbone)
@@ -76,10 +72,7 @@ def from_scratch(config: Config) -> Config:
 
 
 def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
-  """Builds a config's network and clients for data with these facts.
-
-  The clients have the facts' depths, or those that the config allocates.
-  """
+  """Builds a config's network and clients, whose depths facts may have."""
   backbone = make_backbone(
     config, tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   )
@@ -95,14 +88,12 @@ def make_network(config: Config, facts: Mapping[str, Any]) -> Network:
     power=config.system.client_power,
     cuts=facts.get("depth") or _allocated(config, hardware, backbone),
   )
+  listed = ("mean", "std", "names", "class_names")
   return Network(
     backbone=backbone,
     fleet=fleet._replace(hardware=hardware),
-    mean=tuple(facts.get("mean", ())),
-    std=tuple(facts.get("std", ())),
-    names=tuple(facts.get("names", ())),
-    class_names=tuple(facts.get("class_names", ())),
     dtype=facts.get("dtype", "uint8"),
+    **{name: tuple(facts.get(name, ())) for name in listed},
   )
 
 
@@ -124,11 +115,7 @@ def _allocated(
 
 
 def check_layers(config: Config, net: Backbone) -> None:
-  """Raises UserError if the network lacks what the config says of layers.
-
-  It must compute in system.compute_dtype, draw its layers as `init` says, and
-  have the norm layers that `batch_norm` or the method fedbn needs.
-  """
+  """Raises UserError if the network lacks what the config says of layers."""
   name = config.backbone.name
   dtype = config.system.compute_dtype
   if dtype != "float32" and not _takes_style(name):
@@ -147,13 +134,12 @@ def check_layers(config: Config, net: Backbone) -> None:
       f"init={config.init!r}: {name} draws its layers as its paper does; leave"
       " it 'he'"
     )
-  needs = {f"batch_norm={config.batch_norm!r}": config.batch_norm}
+  needs = {f"batch_norm={config.batch_norm!r}": _NORMS.get(config.batch_norm)}
   for key, spec in config.methods.items():
     if METHODS[spec.name] is FedBN:
-      needs[f"methods.{key}={spec.name}"] = "local"
+      needs[f"methods.{key}={spec.name}"] = "BatchNorm"
   for field, norm in needs.items():
-    kind = _NORMS.get(norm)
-    if kind and not any(is_norm(path, kind) for path in layers):
+    if norm and not any(is_norm(path, norm) for path in layers):
       raise UserError(f"{field}: {name} does not normalise batches; change it")
 
 
@@ -163,30 +149,24 @@ def check_layers(config: Config, net: Backbone) -> None:
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   """Makes the method of a key in config.methods; checks its options."""
   spec = config.methods[key]
-  chosen = config.loss
-  options = dict(spec.options)
-  channels = {
-    kind: Channel(
-      **vars(getattr(config.wire, kind)),
-      clip=getattr(config.privacy, kind).clip,
-      noise=getattr(config.privacy, kind).noise or None,
-    )
-    for kind in CHANNELS
-  }
-  outer = None
-  if config.mean_optimizer.name is not None:
-    outer = Outer(**vars(config.mean_optimizer))
-  loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
+  loss = config.loss
+  of_sample = task_losses.make_loss(loss.name, backbone.classes, loss.options)
+  channels = {}
+  for kind in CHANNELS:
+    form = vars(getattr(config.wire, kind))
+    noise = getattr(config.privacy, kind)
+    channels[kind] = Channel(**form, clip=noise.clip, noise=noise.noise or None)
+  outer = vars(config.mean_optimizer)
   # A kept program must not keep the arrays of pretrained weights.
   start = backbone.start if isinstance(backbone.start, str) else "he"
   with naming(f"methods.{key}"):
     method = METHODS[spec.name](
-      backbone=dataclasses.replace(backbone, loss=loss, start=start),
+      backbone=dataclasses.replace(backbone, loss=of_sample, start=start),
       optimizer=make_optimizer(config.optimizer, config.rounds),
       channels=Wire(**channels),
-      outer=outer,
+      outer=Outer(**outer) if outer["name"] else None,
       local_norm=config.batch_norm == "local",
-      **options,
+      **spec.options,
     )
     if not isinstance(method, Method):
       raise UserError(f"{spec.name} makes a {type(method).__name__}, no Method")
@@ -206,9 +186,8 @@ def abstract_state(
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `widths` are the numbers of clients in the cohorts, padding included; if None,
-  there is no padding. Raises UserError if the method cannot start with these
-  clients.
+  `widths` are the numbers of clients in the cohorts, padding included; None: no
+  padding. UserError if the method cannot start with these clients.
   """
   clients = own_fleet(method, network.fleet).layout
   if widths is not None:

@@ -20,7 +20,7 @@ from splitjax import target
 from splitjax.config.config import Config
 from splitjax.data import Dataset, TestSets, holdout, load, merged
 from splitjax.data.feed import BatchPlan
-from splitjax.data.partitions import VALIDATE, client_split
+from splitjax.data.partitions import VALIDATE, Parts, client_split
 from splitjax.data.test_sets import Holdout
 from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
@@ -116,21 +116,22 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
   )
   if config.data.pool == "all":
     loaded = merged(loaded)
-  client_data.check_options(config, loaded)
+  client_data.check(config, loaded)
   form = client_data.form_of(loaded)
   network = make_network(config, {**form, "depth": depth})
   backbone = network.backbone
   check_layers(config, backbone)
-  data, test_sets = client_data.deal(config, loaded, network.fleet)
+  depths = network.fleet.depths
+  data, test_sets = client_data.deal(config, loaded, depths)
   metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
 
-  facts = client_data.facts_of(config, loaded, test_sets)
+  dealt = client_data.facts_of(config, loaded, test_sets)
   network = network._replace(
-    mean=tuple(facts["mean"]),
-    std=tuple(facts["std"]),
-    names=tuple(facts["names"]),
+    mean=tuple(dealt["mean"]),
+    std=tuple(dealt["std"]),
+    names=tuple(dealt["names"]),
   )
-  facts = {**form, **facts, "depth": network.fleet.depths}
+  facts = {**form, **dealt, "depth": depths}
   if isinstance(backbone.start, Pretrained):
     facts["pretrained"] = backbone.start.digest
   methods = _methods(config, network)
@@ -153,7 +154,15 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
     pool=image if test_sets.pool == "train" else put(data.test_image),
     shown=chunked(test_sets.rows, config.eval.chunk),
     mesh=mesh,
-    faults=put(_faults(config)),
+    faults=put(
+      faults.draw_faults(
+        faults.Faults(**vars(config.faults)),
+        jax.random.fold_in(run_key(config.seed), FAULT),
+        config.num_clients,
+        config.rounds,
+        config.seed,
+      )
+    ),
   )
   if not config.eval.calibrates:
     return task
@@ -182,21 +191,10 @@ def _methods(config: Config, network: Network) -> dict[str, Method]:
   return methods
 
 
-def _faults(config: Config) -> FaultTable:
-  return faults.draw_faults(
-    faults.Faults(**vars(config.faults)),
-    jax.random.fold_in(run_key(config.seed), FAULT),
-    config.num_clients,
-    config.rounds,
-    config.seed,
-  )
-
-
 def _devices(config: Config, network: Network) -> int | None:
   """Returns how many devices the clients are divided among; None: all.
 
-  A CPU's core that would have no client of any cohort is no device of its own:
-  the others can compute on it.
+  A CPU's core without a client of any cohort is left to the other cores.
   """
   aim = target.current()
   several = machine.is_distributed() or aim.platform != "cpu"
@@ -234,8 +232,8 @@ def make_subject(task: Task, key: str) -> Subject:
   config = task.config
   method = task.methods[key]
   fleet = _divide(task, method)
-  parts: Sequence[np.ndarray] = task.test_sets.parts
-  validation: Sequence[np.ndarray] = ()
+  parts: Parts = task.test_sets.parts
+  validation: Parts = ()
   if method.validates:
     shares = (1 - method.validates, method.validates)
     parts, validation = client_split(
@@ -255,24 +253,16 @@ def make_subject(task: Task, key: str) -> Subject:
     rounds=config.rounds,
     seed=config.seed,
   )
+  split = task.image, task.label
+  groups = task.test_sets.groups
   plans, shards = cohorts.deal(
-    method,
-    fleet,
-    (task.image, task.label),
-    parts,
-    plan,
-    queue,
-    validation=validation,
-    groups=task.test_sets.groups,
+    method, fleet, split, parts, plan, queue, validation, groups
   )
 
   def placed(shard: Shard) -> Shard:
-    none: Any = ()  # all clients share images and labels
-    of_clients = shard._replace(image=none, label=none)
-    on_devices = devices.put_on_devices(
-      task.mesh, of_clients, spec=devices.DIVIDED
-    )
-    return on_devices._replace(image=shard.image, label=shard.label)
+    image, label, *of_clients = shard  # all share the first two
+    divided = devices.put_on_devices(task.mesh, of_clients, devices.DIVIDED)
+    return Shard(image, label, *divided)
 
   return Subject(
     task=task,
@@ -287,18 +277,15 @@ def make_subject(task: Task, key: str) -> Subject:
 
 
 def _divide(task: Task, method: Method) -> Fleet:
-  """Divides clients among devices, and each device's clients into chunks.
-
-  Chunks have system.clients_per_chunk clients. With "auto" they have one on a
-  CPU, because one client keeps the cores busy and its arrays stay in the cache,
-  and all clients on other devices.
-  """
+  """Divides clients among devices, and each device's clients into chunks."""
   fleet = own_fleet(method, task.network.fleet)
   chunk = task.config.system.clients_per_chunk
-  size = None if chunk == "auto" else int(chunk)
-  if chunk == "auto" and target.current().platform == "cpu":
-    size = 1
   if one_server(method):  # one server takes one chunk
     size = None
+  elif chunk == "auto":
+    # One client keeps a CPU busy, and its arrays stay in the cache.
+    size = 1 if target.current().platform == "cpu" else None
+  else:
+    size = int(chunk)
   chunks = [size] * len(fleet.cohorts)
   return fleets.divide(fleet, devices.size(task.mesh), chunks)

@@ -26,7 +26,6 @@ def deal(
   parts: Parts,
   plan: BatchPlan,
   queue: Queue,
-  *,
   validation: Parts = (),
   groups: np.ndarray | None = None,
 ) -> tuple[tuple[BatchPlan, ...], tuple[Shard, ...]]:

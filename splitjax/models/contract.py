@@ -25,10 +25,9 @@ from splitjax.types import Net, Tree, UserError
 
 _SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
 """Number of axes of an input -> the shape that a network is tried with."""
-VOCABULARY = 20
-BATCH = 6
-_TOLERANCE = 1e-3
-"""Tolerance of comparisons, relative to an output's largest absolute value."""
+_VOCABULARY = 20
+_BATCH = 6
+_TOLERANCE = 1e-3  # of comparisons, relative to an output's largest value
 
 
 class Broken(AssertionError):
@@ -44,10 +43,10 @@ def check_backbone(
   """Checks the contract of a network.
 
   Args:
-    factory: as in BACKBONES, (shape, classes, *, options) -> Backbone. To test
-      it with other options than its defaults, bind them by functools.partial.
-    shape: shape of the data's inputs. By default a network is tried on what its
-      first argument's annotation says: tuple[int, int] are series.
+    factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; bind
+      options that are not the defaults by functools.partial.
+    shape: of the data's inputs; None: what the annotation of the factory's
+      first argument says, as tuple[int, int] for series.
     classes: C, the number of classes to try it with.
 
   Returns:
@@ -73,22 +72,20 @@ def check_backbone(
     check_forms(net)
   except UserError as error:
     raise Broken(str(error)) from None
-  checks = {
-    learns: "every parameter has a finite gradient",
-    _leaves_padding_out: "samples of padding change no other and no statistics",
-    _keeps_apart: "at inference samples do not depend on each other",
-  }
   with jax.default_matmul_precision("highest"):
     full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
-    for check in checks:
-      check(net, full)
+    learns(net, full)
+    _leaves_padding_out(net, full)
+    _keeps_apart(net, full)
   slow = sizes.slow_convolutions(net)
   return [
-    f"its options are {', '.join(names) or 'none'}",
+    f"its options are {', '.join(names)}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
-    *checks.values(),
+    "every parameter has a finite gradient",
+    "samples of padding change no other and no statistics",
+    "at inference samples do not depend on each other",
     *([slow] if slow else []),
   ]
 
@@ -102,7 +99,7 @@ def _check_made(
   """Makes a network twice, and checks that it is the one that was asked for."""
   ids = inspect.signature(factory).parameters.get("vocabulary")
   if ids is not None and ids.default in (0, ids.empty):
-    factory = functools.partial(factory, vocabulary=VOCABULARY)
+    factory = functools.partial(factory, vocabulary=_VOCABULARY)
   net = factory(shape, classes)
   twin = factory(shape, classes)
   if not isinstance(net, Backbone):
@@ -143,7 +140,7 @@ def check_forms(net: Backbone) -> None:
     )
   full = sizes.shapes(net)
   (symbol,) = jax.export.symbolic_shape("b")
-  for batch in (BATCH, symbol):
+  for batch in (_BATCH, symbol):
     check = functools.partial(_output, net, full, batch is not symbol)
     network.walk(net, check, net.inputs(batch))
 
@@ -201,10 +198,9 @@ _jit = functools.partial(
 def learns(net: Backbone, full: Net) -> None:
   """Checks that gradients are finite and that parameters influence the outputs.
 
-  Gradients are taken near the initial values, not at them, because a gate that
-  starts at zero hides the branch behind it. If a parameter other than a bias
-  has the gradient 0 (it may be frozen), the check changes this parameter, and
-  an output must then change too.
+  They are taken near the initial values, because a gate of zero would hide the
+  branch behind it. A parameter of gradient 0 may be frozen: unless it is a
+  bias, an output must change with it.
   """
 
   def outputs(params: Tree) -> list[Array]:
@@ -220,11 +216,11 @@ def learns(net: Backbone, full: Net) -> None:
   moved = [np.asarray(x) + 0.02 * z for x, z in zip(flat, noise, strict=True)]
   params = jax.tree.unflatten(form, moved)
   grads, plain = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
-  leaves = _named(jax.device_get(grads))
-  for name, leaf in leaves.items():
+  leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(grads))
+  for i, (path, leaf) in enumerate(leaves):
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
     if not np.isfinite(leaf).all():
       raise Broken(f"the gradient of {name} is not finite")
-  for i, (name, leaf) in enumerate(leaves.items()):
     if leaf.any() or name.endswith("bias"):
       continue
     changed = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
@@ -235,14 +231,14 @@ def learns(net: Backbone, full: Net) -> None:
 
 def _leaves_padding_out(net: Backbone, full: Net) -> None:
   """Checks that padding changes no statistics and no real sample's output."""
-  real = jnp.arange(BATCH) < BATCH - 2
+  real = jnp.arange(_BATCH) < _BATCH - 2
   x = _inputs(net, 0)
   loud = _inputs(net, 1) + (0 if net.vocabulary else 9.0)
   padded = jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, loud)
   passes = _jit(lambda x: _passes(net, full, x, real=real))
   rule = "up to {} samples of padding change the others: take batch statistics"
   rule += " over `real` alone (`models.layers.normalise`)"
-  _compare(passes(x), passes(padded), BATCH - 2, rule)
+  _compare(passes(x), passes(padded), _BATCH - 2, rule)
 
 
 def _keeps_apart(net: Backbone, full: Net) -> None:
@@ -253,17 +249,10 @@ def _keeps_apart(net: Backbone, full: Net) -> None:
   _compare(passes(x), passes(x[:1]), 1, rule)
 
 
-def _named(tree: Tree) -> dict[str, Any]:
-  """Lists leaves by their paths, as in "block1/Dense_0/kernel"."""
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  return {name(path): leaf for path, leaf in leaves}
-
-
 def _inputs(net: Backbone, seed: int) -> Array:
   """Draws a batch: token ids, or numbers of a normal distribution."""
   key = jax.random.key(seed)
-  shape = (BATCH, *net.shape)
+  shape = (_BATCH, *net.shape)
   if net.vocabulary:
     return jax.random.randint(key, shape, 0, net.vocabulary)
   return jax.random.normal(key, shape)
@@ -284,12 +273,10 @@ def _passes(
 def _compare(plain: dict, after: dict, rows: int, rule: str) -> None:
   """Compares the first rows of logits, and statistics, of each classifier."""
   for name, (logits, stats) in plain.items():
-    pairs = zip(
-      jax.tree.leaves((logits[:rows], stats)),
-      jax.tree.leaves((after[name][0][:rows], after[name][1])),
-      strict=True,
-    )
-    for x, y in pairs:
+    other_logits, other_stats = after[name]
+    left = jax.tree.leaves((logits[:rows], stats))
+    right = jax.tree.leaves((other_logits[:rows], other_stats))
+    for x, y in zip(left, right, strict=True):
       tolerance = _TOLERANCE * float(np.max(np.abs(y), initial=0))
       if not np.allclose(x, y, rtol=0, atol=tolerance):
         raise Broken(rule.format(name))

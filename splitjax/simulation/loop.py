@@ -169,7 +169,7 @@ def simulate(
   if method.validates and validation is not None:
     held_back = [validation] * len(parts)
   plans, shards = cohorts.deal(
-    method, fleet, split, parts, plan, queue, validation=held_back
+    method, fleet, split, parts, plan, queue, held_back
   )
   return Simulation(method=method, fleet=fleet, plans=plans, shards=shards)
 

@@ -75,3 +75,27 @@ def test_who_is_augmented(monkeypatch):
   for name, inputs in (("crop", data), ("crop", text), ("same", text)):
     with refused("data.augment"):
       augmentations.check((name,), inputs)
+
+
+@pytest.mark.parametrize(
+  ("change", "outcome"),
+  [
+    (lambda image, key: image[:, 1:], "returns uint8 [2, 7, 6, 3]"),
+    (lambda image, key: image / 2, "returns float32 [2, 8, 6, 3]"),
+    (lambda image, key: image[0], "returns uint8 [8, 6, 3]"),
+    (lambda image, key: None, "returns a NoneType"),
+    (lambda image, key: (image, key), "returns a tuple"),
+    (lambda image: image, "raises TypeError"),
+    (lambda image, key, rate: image, "raises TypeError"),
+    (lambda image, key: image @ key, "raises ValueError"),
+    (7, "raises TypeError"),
+  ],
+)
+def test_what_an_augmentation_must_return(change, outcome, monkeypatch):
+  monkeypatch.setitem(AUGMENTATIONS, "mine", change)
+  image, label = np.zeros((4, 8, 6, 3), np.uint8), np.zeros(4, np.int32)
+  data = Dataset("x", 2, image, label, image, label)
+  with refused("data.augment='mine'") as error:
+    augmentations.check(("crop", "mine"), data)
+  assert f"it {outcome}" in str(error.value)
+  assert str(error.value).endswith("it must return uint8 [2, 8, 6, 3]")
