@@ -25,16 +25,15 @@ def describe_run(config: Config, folder: Path | None = None) -> _Facts:
   net = task.network.backbone
   size = sizes.parameters(net)
   shape = sizes.outputs(net) | {"head": (net.classes,)}
-  blocks = [
-    {"block": name, "output": list(shape[name]), "parameters": size[name]}
-    for name in (*net.names(), "head")
-  ]
   cohorts = task.network.fleet.cohorts
   return {
     "backbone": net.name,
-    "parameters": sum(block["parameters"] for block in blocks),
+    "parameters": sum(size[name] for name in shape),
     "slow": sizes.slow_convolutions(net),
-    "blocks": blocks,
+    "blocks": [
+      {"block": name, "output": list(output), "parameters": size[name]}
+      for name, output in shape.items()
+    ],
     "depths": [
       {**sizes.parts_at(net, c.depth), "clients": len(c.ids)} for c in cohorts
     ],
@@ -44,7 +43,7 @@ def describe_run(config: Config, folder: Path | None = None) -> _Facts:
     "sets": list(task.test_sets.names),
     "clients": [_client(task, n) for n in range(config.num_clients)],
     "methods": {key: _method(task, key) for key in config.methods},
-    "notes": summary.origin(task) + summary.notes(task),
+    "notes": [*summary.origin(task), *summary.notes(task)],
     "figures": list(map(str, drawn)),
   }
 

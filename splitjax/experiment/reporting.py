@@ -12,11 +12,11 @@ import pandas as pd
 
 from splitjax import files
 from splitjax.evaluation import MEASUREMENTS
-from splitjax.experiment import workdirs
+from splitjax.experiment import machine, workdirs
 from splitjax.experiment.summary import PICTURES
 from splitjax.experiment.workdirs import About, Unfinished
 from splitjax.reports import numbers, page, results
-from splitjax.reports.results import Results, Run
+from splitjax.reports.results import NONE, Results, Run
 from splitjax.types import UserError
 
 Figures = Literal["none", "report", "all"]
@@ -35,7 +35,7 @@ def report_again(
     figures: whether it gets figures.
 
   Returns:
-    The results.
+    The results; without numbers in a process that is not the first.
 
   Raises:
     UserError: no method is finished, or a stored file is damaged.
@@ -47,6 +47,8 @@ def report_again(
     ['splitgp']
   """
   folder = files.expanded(workdir)
+  if not machine.is_first_process():
+    return NONE
   collected = collect(folder)
   with workdirs.held(_split(folder)[0]):
     write(collected, folder, figures)
@@ -79,16 +81,17 @@ def pictures(run: Run, folder: Path) -> list[Path]:
   source = Path(run.folder, _split(folder)[1])
   of = f"{run.settings['data']['name']}, seed {run.settings['seed']}"
   drawn = list[Path]()
+
+  def draw(path: Path, module: Any, label: str) -> Any:
+    if path.exists():
+      return module.picture(files.read_arrays(path), label, of, maps)
+
   for name, module in MEASUREMENTS.items():
     for key, spec in run.settings["methods"].items():
       path = workdirs.folder(source, key) / f"{name}.npz"
       label = spec.get("label") or key
-
-      def draw(path=path, module=module, label=label):
-        if path.exists():
-          return module.picture(files.read_arrays(path), label, of, maps)
-
-      drawn += attempt(folder / f"{name}_{key}.png", draw)
+      into = folder / f"{name}_{key}.png"
+      drawn += attempt(into, draw, path, module, label)
   # Its training has drawn the clients, and the inside of a round.
   drawn += filter(Path.exists, map(folder.joinpath, PICTURES))
   return [*drawn, *sorted(source.glob("inside_*.png"))]

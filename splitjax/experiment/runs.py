@@ -82,10 +82,7 @@ def run(
       else:
         train(task, key, workdir, stop)
 
-    # Report on these methods and on those of earlier starts.
-    if not machine.is_first_process():
-      return NONE
-    for key in workdirs.finished(workdir):
+    for key in joined.methods:
       if key not in config.methods:
         say(f"{key}: trained by an earlier start, stays in the report")
     return reporting.report_again(workdir, figures=figures)
@@ -138,8 +135,6 @@ def run_seeds(
       if number != task.config.seed:
         task = build(dataclasses.replace(config, seed=number))
       run(task, workdir / f"seed{number}", stop=stop, figures=_inner(figures))
-    if not machine.is_first_process():
-      return NONE
     return reporting.report_again(workdir, figures=figures)
 
 
@@ -185,9 +180,8 @@ def run_grid(
         run(cell.config, path, **options)
       else:
         run_seeds(cell.config, path, numbers, **options)
-      if machine.is_first_process():
-        shown = figures if i == len(cells) else "none"
-        results = reporting.report_again(workdir, figures=shown)
+      shown = figures if i == len(cells) else "none"
+      results = reporting.report_again(workdir, figures=shown)
   return results
 
 

@@ -15,7 +15,6 @@ from splitjax.fleet.resources import RESOURCES
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
 
-_CLIENTS = "clients.csv"
 PICTURES = ("clients.png", "test_sets.png")
 """Names of the files that `pictures` draws."""
 
@@ -39,27 +38,23 @@ def pictures(task: Task, folder: Path) -> list[Path]:
     panel = f"{heading(name)}: mean {mean:,.0f} samples, {share:.0%} OOD"
     tested[panel] = counts
 
-  def draw(panels: dict[str, np.ndarray], parts: list[str], kind: str) -> Any:
+  def draw(kind: str, panels: dict[str, np.ndarray], parts: list[str]) -> Any:
     title = f"{config.data.name}: {kind}, seed {config.seed}"
     names = task.client_names
-    label = kind.split(",")[0]
+    label = kind.partition(",")[0]
     return maps.samples(panels, parts, clients=names, title=title, ylabel=label)
 
   partition = f"training samples, partition {config.data.partition.name}"
   shift = f"test samples, shift {config.eval.shift.name}"
   trained = {"": task.class_counts}
   return [
-    *attempt(folder / PICTURES[0], draw, trained, task.class_names, partition),
-    *attempt(folder / PICTURES[1], draw, tested, ["ID", "OOD"], shift),
+    *attempt(folder / PICTURES[0], draw, partition, trained, task.class_names),
+    *attempt(folder / PICTURES[1], draw, shift, tested, ["ID", "OOD"]),
   ]
 
 
 def write_clients(task: Task, folder: Path) -> None:
-  """Writes clients.csv: a line for each client of a run.
-
-  Its columns are client, name ("" where the data name none), depth and
-  training_samples, and the resources of its device.
-  """
+  """Writes clients.csv: a line for each client of a run, as docs/reports.md."""
   fleet = task.network.fleet
   count = fleet.num_clients
   columns = {
@@ -71,17 +66,13 @@ def write_clients(task: Task, folder: Path) -> None:
   if fleet.hardware:
     columns |= {name: getattr(fleet.hardware, name) for name in RESOURCES}
   text = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-  files.write(folder / _CLIENTS, text.encode())
+  files.write(folder / "clients.csv", text)
 
 
-def notes(task: Task) -> list[str]:
-  """Returns sentences on data and test sets for the notes of a report."""
-  return list(filter(None, _notes(task)))
-
-
-def _notes(task: Task) -> Iterator[str]:
+def notes(task: Task) -> Iterator[str]:
+  """Yields sentences on data and test sets for the notes of a report."""
   loss = task.config.loss
-  yield from (task.data.note, task.data.description)
+  yield from filter(None, (task.data.note, task.data.description))
   untrained = np.flatnonzero(task.class_counts.sum(axis=0) == 0)
   if untrained.size:
     names = [task.class_names[number] for number in untrained]
@@ -93,7 +84,7 @@ def _notes(task: Task) -> Iterator[str]:
       f"Steps train on the loss {loss.name}{options and f' ({options})'}; the"
       " training losses shown are values of it, not cross-entropies."
     )
-  yield _domains(task)
+  yield from _domains(task)
   if task.config.data.augment:
     chosen = ", ".join(task.config.data.augment)
     yield f"Training images are augmented in every step: {chosen}."
@@ -115,18 +106,17 @@ def _short_of_ood(task: Task) -> Iterator[str]:
       )
 
 
-def _domains(task: Task) -> str:
-  """Names the clients of each domain; "" if all train in the same one."""
+def _domains(task: Task) -> Iterator[str]:
+  """Names the clients of each domain, unless all train in the same one."""
   domain = task.data.train_domain
   clients = dict[str, list[str]]()
   for n, rows in enumerate(task.test_sets.parts):
     for number in () if domain is None else np.unique(domain[rows]):
       name = task.data.domain_names[number]
       clients.setdefault(name, []).append(client(n, task.network.names))
-  if len(clients) < 2:
-    return ""
-  words = [f"{name} of {_listed(who)}" for name, who in clients.items()]
-  return f"Domains of clients' images: {'; '.join(sorted(words))}."
+  if len(clients) > 1:
+    words = [f"{name} of {_listed(who)}" for name, who in clients.items()]
+    yield f"Domains of clients' images: {'; '.join(sorted(words))}."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -135,9 +125,7 @@ def _listed(names: Sequence[str]) -> str:
   return ", ".join(names[:MOST]) + beyond
 
 
-def origin(task: Task) -> list[str]:
+def origin(task: Task) -> Iterator[str]:
   """Names the source of the initial parameters, if they are pretrained."""
-  start = task.network.backbone.start
-  if not isinstance(start, Pretrained):
-    return []
-  return [f"The networks start from {start.note}."]
+  if isinstance(task.network.backbone.start, Pretrained):
+    yield f"The networks start from {task.network.backbone.start.note}."

@@ -348,18 +348,16 @@ def load(
   if config is not None:
     loading.execute(config)
   settings, facts = workdirs.read_config(workdir, key)
-  if workdirs.kind_of(workdir) == "seeds":
-    text = "holds one run per seed: name a seed's folder in it"
-    raise UserError(f"--workdir={workdir} {text}")
   about = None
-  number = round if key in settings.methods else None
-  if key in settings.methods and round is None:
+  if round is None and key in settings.methods:
     about = workdirs.read_about(workdir, key)
-    number = about.rounds if about else None
-  if number is None:
+  number = about.rounds if about else round
+  if number is None or key not in settings.methods:
     finished = ", ".join(workdirs.finished(workdir)) or "none"
     text = f"holds no finished method {key!r} (finished: {finished})"
-    raise UserError(f"{workdir} {text}")
+    if workdirs.kind_of(workdir) == "seeds":
+      text = "holds one run per seed: name a seed's folder in it"
+    raise UserError(f"--workdir={workdir} {text}")
   network = make_network(from_scratch(settings), facts)
   method = make_method(settings, network.backbone, key)
 

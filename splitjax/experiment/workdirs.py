@@ -99,7 +99,7 @@ def runs_of(workdir: Path) -> Iterator[tuple[list[Path], Json]]:
 
 def folder(workdir: Path, key: str) -> Path:
   """Returns the folder of a run's method."""
-  return Path(workdir) / "methods" / key
+  return workdir / "methods" / key
 
 
 def read_run(workdir: Path, name: str = CONFIG) -> Json:
@@ -108,7 +108,7 @@ def read_run(workdir: Path, name: str = CONFIG) -> Json:
   With the name of grid.json: fields, seeds, and cells with name and values.
   Raises Unfinished if the file is not there.
   """
-  path = Path(workdir) / name
+  path = workdir / name
   tree = files.read_sealed(path, "restore it, or choose another folder")
   if tree is None:
     raise Unfinished(
@@ -136,7 +136,7 @@ def read_config(workdir: Path, key: str = "") -> tuple[Config, Json]:
     return Config.from_dict(settings), run["data"]
   except UserError as error:
     raise UserError(
-      f"{Path(workdir) / CONFIG}: {error}; if a name is yours, give the config"
+      f"{workdir / CONFIG}: {error}; if a name is yours, give the config"
       " file that registers it as --config=FILE, in Python as config=FILE; if"
       " another version of splitjax trained this run, read it with that one"
     ) from None
@@ -184,14 +184,9 @@ def claimed(
 ) -> Iterator[Config]:
   """Holds a folder for a run, and claims it by its config.json.
 
-  Args:
-    workdir: the folder.
-    config: the run's config.
-    facts: facts of the data, with their digests.
-    over_seeds: whether the folder holds one folder per seed, each with a run.
-
-  Yields:
-    The config, with the methods of earlier starts in the folder added.
+  `facts` are those of the data, with their digests. With `over_seeds` the
+  folder holds one folder per seed, each with a run. Yields the config, with the
+  methods of earlier starts in the folder added.
 
   Raises:
     UserError: another process holds the folder, another run owns it (the line
@@ -202,7 +197,14 @@ def claimed(
       stack.enter_context(held(workdir))
     stored = read_run(workdir) if kind_of(workdir) else None
     if stored:
-      config = _joined(workdir, config, stored["config"]["methods"])
+      settings = config.to_dict()
+      present = settings["methods"]
+      earlier = stored["config"]["methods"]
+      # Methods that are new come first, with those beside them.
+      order = present if present.keys() - earlier.keys() else {}
+      settings["methods"] = order | earlier | present
+      with naming(f"--workdir={workdir} has methods of earlier starts"):
+        config = Config.from_dict(settings)
     if machine.is_first_process():
       run = files.plain({"config": config.to_dict(), "data": facts})
       if over_seeds:
@@ -225,17 +227,6 @@ def claimed(
     yield config
 
 
-def _joined(workdir: Path, config: Config, earlier: Json) -> Config:
-  """Adds the methods of a folder's run; UserError if labels are then equal."""
-  settings = config.to_dict()
-  present = settings["methods"]
-  added = present.keys() - earlier.keys()
-  order = [*present, *earlier] if added else earlier
-  settings["methods"] = {key: {**earlier, **present}[key] for key in order}
-  with naming(f"--workdir={workdir} has methods of earlier starts"):
-    return Config.from_dict(settings)
-
-
 def check_empty(workdir: Path, what: str) -> None:
   """Raises UserError where a folder has files, but no `what`."""
   if set(files.names(workdir)) - _HARMLESS:
@@ -254,12 +245,11 @@ def difference(stored: Json, current: Json) -> str | None:
   """
   there = stored["config"]
   here = current["config"]
-  keys = there["methods"].keys() | here["methods"].keys()
   shared = there["methods"].keys() & here["methods"].keys()
-  free = [f"methods.{key}{'.label' * (key in shared)}" for key in keys]
-  differs = first_difference(
-    significant(there), significant(here), ["title", "rounds", *free]
-  )
+  free = ["title", "rounds"]
+  for key in there["methods"] | here["methods"]:
+    free.append(f"methods.{key}.label" if key in shared else f"methods.{key}")
+  differs = first_difference(significant(there), significant(here), free)
   differs = differs or first_difference(stored["data"], current["data"])
   old = there["rounds"]
   new = here["rounds"]

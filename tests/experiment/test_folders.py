@@ -89,7 +89,7 @@ def test_nothing_finished_is_said(runs, tmp_path):
   with experiment.claimed(tmp_path, config(a="local"), {}, over_seeds=True):
     with refused(f"--workdir={tmp_path} "):
       splitjax.evaluate_again(tmp_path)
-  with refused(str(runs)):  # a key that leads elsewhere is no method of it
+  with refused("--workdir"):  # a key that leads elsewhere is no method of it
     splitjax.load(runs / "whole", "../../whole/methods/own")
 
 
