@@ -24,17 +24,26 @@ network has one, even if the method does not train it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from splitjax import trees
+from splitjax.data.feed import Samples
+from splitjax.engine import devices, round
+from splitjax.engine.loops import one_server
 from splitjax.evaluation.subject import End, Finding, Subject
-from splitjax.evaluation.tracing import server_bytes
 from splitjax.fleet import Rates
 from splitjax.fleet.resources import Devices
-from splitjax.models.sizes import flops_of_cut
-from splitjax.types import Metrics, Number
+from splitjax.methods.method import Method
+from splitjax.models import sizes
+from splitjax.parameters import pytree
+from splitjax.types import Half, Metrics, Number, Tree
+from splitjax.wire import Ledger
 
 _JOULES_PER_KWH = 3.6e6
 
@@ -133,7 +142,7 @@ def whole_round(subject: Subject) -> RoundWork:
     ids = list(cohort.ids)
     size = subject.sizes[ids]
     depths = [cohort.depth] * len(ids) if cuts is None else cuts[ids]
-    flops = [flops_of_cut(subject.backbone, int(depth)) for depth in depths]
+    flops = [sizes.flops_of_cut(subject.backbone, int(k)) for k in depths]
     at_client, at_server = np.array(flops).T
     for stage in method.stages():
       passes = stage.passes
@@ -201,3 +210,98 @@ def _of_run(end: End, accuracy: float) -> dict[str, float | None]:
     "watts": watts,
     "watts_per_point": watts / (100 * accuracy) if watts and accuracy else None,
   }
+
+
+# What is sent and held, without training.
+
+
+def bytes_of_round(subject: Subject, key: Array) -> Ledger:
+  """Returns the ledger of a run's first round without faults.
+
+  `key` is that of the run, State.key. No training is compiled: the steps send
+  their messages and change nothing.
+  """
+  method = subject.method
+  layout = subject.fleet.layout
+  mesh = subject.task.mesh
+  kind: type[Method] = type(method)
+
+  def idle(stage):
+    def step(client, server, *arguments):
+      losses = stage.step(client, server, *arguments)[2]
+      return client, server, trees.zeros(losses)
+
+    return stage._replace(step=step)
+
+  class Idle(kind):  # type: ignore[valid-type, misc]
+    def stages(self):
+      return tuple(map(idle, super().stages()))
+
+  @jax.jit
+  def sent(method, full, shards):
+    state = devices.laid_out(round.start(method, layout, full, key), mesh)
+    _, metrics = round.run_round(
+      method, state, shards, layout=layout, plans=subject.plans, mesh=mesh
+    )
+    return metrics.wire
+
+  # The ledger depends on shapes alone, so a network of zeros is enough.
+  full = trees.zeros(sizes.shapes(subject.backbone))
+  return sent(pytree(Idle)(**vars(method)), full, subject.shards)
+
+
+def server_bytes(subject: Subject) -> int:
+  """Counts the bytes of parameters that the simulated server holds in a round.
+
+  One server of all clients holds one half. Otherwise it holds, for each
+  participant, a copy of the blocks behind the shallowest cut, and once the
+  clients' blocks if it has them too (SuperSFL). To this comes the method's own
+  state, such as the heads of groups (Hydra, Section 4), but no mean that
+  clients start from, no activation and no slot of an optimiser.
+  """
+  method = subject.method
+  net = subject.backbone
+  full = sizes.shapes(net)
+  server, copy = traced(
+    subject, 0, lambda state, samples, half, copy, _: (state.server, copy)
+  )
+  memory = copy.memory if jax.tree.leaves(copy.memory) else server.memory
+  if isinstance(memory, Half):
+    memory = memory.net.params
+  state = [
+    leaf
+    for leaf in jax.tree.leaves(memory)
+    if jnp.issubdtype(leaf.dtype, jnp.floating)
+  ]
+  if one_server(method):
+    return trees.num_bytes((copy.net.params, state))
+  if not method.needs_server:
+    return trees.num_bytes(state)
+  behind = [full.params[name] for name in (*net.names(net.cuts[0]), "head")]
+  copies = subject.fleet.participants * trees.num_bytes(behind)
+  if method.uncut:  # the client's network stands for both parts
+    return copies
+  once = server.net.params if net.names()[0] in copy.net.params else ()
+  return copies + trees.num_bytes((once, state))
+
+
+def traced(subject: Subject, cohort: int, function: Callable[..., Tree]) -> Any:
+  """Traces a function where the first client of a cohort begins its round.
+
+  It gets the state, the client's samples, and what `Method.receive` returns.
+  """
+  method = subject.method
+
+  def begin(full, shards):
+    key = jax.random.key(0)
+    state = round.start(method, subject.fleet.layout, full, key)
+    of_cohort = shards[cohort]
+    none: Any = ()
+    first = trees.take(of_cohort._replace(image=none, label=none), 0)
+    shard = first._replace(image=of_cohort.image, label=of_cohort.label)
+    samples = Samples(shard=shard, plan=subject.plans[cohort])
+    client = trees.take(state.clients[cohort], 0)
+    received = method.receive(client, state.server, samples, state.round, key)
+    return function(state, samples, *received)
+
+  return jax.eval_shape(begin, sizes.shapes(subject.backbone), subject.shards)

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from splitjax.evaluation.subject import End, Finding
-from splitjax.evaluation.tracing import messages_of_steps
+from splitjax import trees, wire
+from splitjax.evaluation import cost
+from splitjax.evaluation.subject import End, Finding, Subject
 from splitjax.types import Number
 from splitjax.wire import KINDS
 
@@ -152,3 +153,29 @@ def releases(end: End) -> dict[str, list[Release]]:
     times = np.minimum(passes * end.totals["visits"], steps)
     out[name] = [Release(noise, int(count)) for count in times]
   return out
+
+
+def messages_of_steps(subject: Subject) -> list[dict[str, int]]:
+  """Counts the messages of a step of each stage: name -> how often it is sent.
+
+  The client that takes the step has the deepest cut.
+  """
+  method = subject.method
+  counts = []
+  for stage in method.stages():
+
+    def step(state, samples, half, server, context, *, stage=stage):
+      rows, real = samples.in_order()
+      batch = samples.for_draws(rows[0], real[0], state.key)
+      client = half, context, (batch,) * method.views, state.key
+      if method.topology == "merged":  # takes all clients at once
+        client = trees.repeat(client, 1)
+      half, context, *rest_of_step = client
+      lent = method.lend(server, context)
+      return stage.step(half, lent, context, *rest_of_step)
+
+    with wire.listening() as heard:
+      if not stage.once:
+        cost.traced(subject, -1, step)
+    counts.append({name: len(messages) for name, messages in heard.items()})
+  return counts

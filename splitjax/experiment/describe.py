@@ -8,7 +8,6 @@ from tabulate import tabulate
 
 from splitjax.config.config import Config
 from splitjax.evaluation import cost
-from splitjax.evaluation.tracing import bytes_of_round, server_bytes
 from splitjax.experiment import summary
 from splitjax.experiment.task import Task, build, make_subject, run_key
 from splitjax.models import sizes
@@ -84,11 +83,11 @@ def _client(task: Task, n: int) -> _Facts:
 
 def _method(task: Task, key: str) -> _Facts:
   subject = make_subject(task, key)
-  sent = bytes_of_round(subject, run_key(task.config.seed))
+  sent = cost.bytes_of_round(subject, run_key(task.config.seed))
   facts: _Facts = {
     "name": task.config.methods[key].name,
     "bytes": {name: float(sent[name]) for name in sorted(sent)},
-    "server_bytes": server_bytes(subject),
+    "server_bytes": cost.server_bytes(subject),
     "devices": subject.fleet.devices,
   }
   try:
