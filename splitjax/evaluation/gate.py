@@ -4,14 +4,16 @@ Arithmetic on the outputs of both exits, on the host: no network runs again
 (SplitGP, Han et al., INFOCOM 2023, eq. 11; HARMONY, Youn et al., 2026, Sec. 4).
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
-the sample exits on the device iff E < e_n; otherwise it is offloaded. As
-0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above log C none.
+the sample exits on the device iff E < e_n; otherwise it is offloaded
+(`offloads`). As 0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above
+log C none. E is computed in `exits.to_exits`; `scores.score` takes e_n by the
+config's rule: "fixed", the same for all; the oracle of both papers, `best` of a
+`sweep` over test samples; or "calibrated", `best` of `estimate`.
 
-`best` of a sweep over test samples is the oracle of both papers. `estimate`
-needs no test labels, which HARMONY (Sec. 6) leaves open: a client uses
-held-out images of its own, and the same images with their patches in random
-order. Of these proxies of out-of-distribution samples no class is the right
-answer: its exit should be unsure and offload them.
+`estimate` needs no test labels, which HARMONY (Sec. 6) leaves open: a client
+uses held-out images of its own, and the same images with their patches in
+random order. Of these proxies of out-of-distribution samples no class is the
+right answer: its exit should be unsure and offload them.
 """
 
 import functools
@@ -81,21 +83,20 @@ def offloads(
 ) -> Array | np.ndarray:
   """Tells which samples are offloaded, [..., M] bool: the gate's decision.
 
-  Of entropies [..., M] at thresholds [..., 1]; with one of the `sides` the
-  threshold does not matter.
+  Of entropies [..., M] at thresholds [..., 1]; one of the `sides` alone answers
+  all samples.
   """
   # not (E < e) rather than E >= e: NaN, of entropy or threshold, offloads
   unsure = ~(entropy < threshold)
-  # A side that answers alone answers all samples.
   return (unsure | ("client" not in sides)) & ("server" in sides)
 
 
 def decide(
   answered: Answered, threshold: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the answers, and whether they are the server's; [N, M] each.
+  """Returns the answers at thresholds [N], and whether they are the server's.
 
-  At thresholds [N]; the answers are int32.
+  [N, M] int32 and bool.
   """
   exits = answered.exits
   limit = np.asarray(threshold, np.float64)[:, None]
@@ -129,8 +130,8 @@ def best(swept: Gated) -> Gated:
   Of equally accurate ones it takes the largest, which offloads least; NaN for a
   client without samples.
   """
-  order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   # The largest threshold first: argmax returns the first maximum.
+  order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   falling = jax.tree.map(lambda x: x[order], swept)
   top = np.nan_to_num(falling.accuracy, nan=-1.0).argmax(axis=0)[None]
   chosen = jax.tree.map(lambda x: np.take_along_axis(x, top, 0)[0], falling)
@@ -164,8 +165,8 @@ def estimate(
 
   `holdout` and `proxy` are the outputs [N, H] for held-out samples and their
   proxies; `expected_rho` is rho', #OOD / #ID at deployment, >= 0. Returns
-  [E, 1, N]; from them `best` chooses one threshold per client for all test
-  sets, since a client does not know which mixture comes.
+  [E, 1, N]: `best` then chooses a threshold of each client for all test sets,
+  since it does not know which mixture comes.
   """
   inside = Answered(holdout, samples.label, (samples.rows >= 0)[None])
   swept = sweep(inside, thresholds)
@@ -201,12 +202,10 @@ def _with_proxies(
   image: Array, rows: Array, draw: Array, mesh: Mesh | None
 ) -> Array:
   """Gathers images [K] of `rows`, then their proxies by the seeds `draw`."""
-
-  def proxy(picture, number):
-    return patches(picture, jax.random.fold_in(jax.random.key(0), number))
-
   inputs = image[rows]
-  return copied(jnp.concatenate([inputs, jax.vmap(proxy)(inputs, draw)]), mesh)
+  key_of = functools.partial(jax.random.fold_in, jax.random.key(0))
+  proxies = jax.vmap(patches)(inputs, jax.vmap(key_of)(draw))
+  return copied(jnp.concatenate([inputs, proxies]), mesh)
 
 
 def patches(image: Array, key: Array) -> Array:

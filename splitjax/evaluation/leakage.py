@@ -28,10 +28,10 @@ from splitjax.types import Tree, UserError
 if TYPE_CHECKING:
   from splitjax.experiment.trained import Trained
 
-# Of the decoder.
-_BATCH = 32  # public images of a step
-_RATE = 3e-3  # of Adam, at first
-_WIDTH = 16  # channels
+# Of the decoder: public images of a step, Adam's first rate, and channels.
+_BATCH = 32
+_RATE = 3e-3
+_WIDTH = 16
 
 
 class Messages(NamedTuple):
@@ -61,9 +61,9 @@ def record(
 
   The method's own step runs, so messages have its precision, compression and
   noise. Every step starts from the state that the client has after the next
-  download, before personalisation. Batches are drawn as in a round, but not
-  augmented; `seed` draws batches, noise and random layers. A server that knows
-  the client's parameters can do it, too.
+  download. Batches are drawn as in a round, but not augmented; `seed` draws
+  batches, noise and random layers. A server that knows the client's parameters
+  can do it, too.
 
   Samples are inputs [Z, ...], as in `Trained.predict`, and labels [Z] int; each
   is sent `epochs` times. Raises UserError if the method's first stage has no
@@ -85,17 +85,17 @@ def record(
   if stage.once or trained.method.topology == "merged":
     raise UserError("this method's first stage has no steps of single clients")
   number = trained.number(client)
-  state = trained.state
+  state = trained.state._replace(clients=())
   shard, plan = trained.samples(number, image, label, epochs)
 
   @jax.jit
-  def steps(method, client, server, shard, round, key):
-    method = method.at(round)
+  def steps(method, client, state, shard, key):
+    method = method.at(state.round)
     (stage, *_) = method.stages()
     samples = Samples(shard, plan)
     draws = draw(key, method.views, [epochs], len(label), shard.size)
     half, theta, context = method.receive(
-      client, server, samples, round, draws.receive_key
+      client, state.server, samples, state.round, draws.receive_key
     )
     theta = method.lend(theta, context)
     taken = schedule(samples, draws, 0, Struck(active=jnp.bool_(True)))
@@ -109,25 +109,19 @@ def record(
       return {k: x for k, x in leading.items() if not isinstance(x, dict)}
 
     sent = jax.lax.map(listen, jnp.arange(len(taken.rows)))
-    return sent, taken.rows, taken.real, theta.net
+    return sent, taken, theta.net
 
-  sent, rows, real, theta = jax.device_get(
-    steps(
-      trained.method,
-      trained.kept(number),
-      state.server,
-      shard,
-      state.round,
-      jax.random.fold_in(jax.random.key(seed), number),
-    )
+  key = jax.random.fold_in(jax.random.key(seed), number)
+  sent, taken, theta = jax.device_get(
+    steps(trained.method, trained.kept(number), state, shard, key)
   )
 
   def head(e):
     return run(net, theta, e, ("head",), train=not net.random)[0]
 
   return Messages(
-    sent={name: x[real] for name, x in sent.items()},
-    sample=rows.swapaxes(0, 1)[:, real],
+    sent={name: x[taken.real] for name, x in sent.items()},
+    sample=taken.rows.swapaxes(0, 1)[:, taken.real],
     size=len(label),
     head=head if "head" in theta.params else None,
   )
@@ -257,8 +251,8 @@ def _decoder(
   """Makes (key) -> params and (params, features) -> differences of images.
 
   Features, those without spatial axes as one pixel, pass a convolution, the
-  sub-pixel shuffle and two more convolutions; a linear convolution with a
-  shuffle is added. The last layers begin at 0.
+  sub-pixel shuffle and two more; a linear convolution with a shuffle is added.
+  The last layers begin at 0.
   """
   h, w, k = features if len(features) == 3 else (1, 1, math.prod(features))
   up = -(-image[0] // h)

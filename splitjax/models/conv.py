@@ -37,10 +37,11 @@ _PIXELS = 2048
 def conv2d(x: Array, kernel: Array, *, stride: int = 1) -> Array:
   """Convolves images [B, H, W, c] by [k, k, c, f] to [B, H', W', f], k odd.
 
-  Every side is padded by k // 2 zeros (XLA's "SAME" pads unequally if there is
-  a stride), so that H' = ceil(H / stride). Reverse-mode derivatives of any
-  order exist, as for `depthwise`; jax.jvp is not defined. x, kernel and result
-  have one dtype.
+  y[i, j] = sum_u,v x[s i + u - k // 2, s j + v - k // 2] kernel[u, v] for the
+  stride s, with zeros outside of x (XLA's "SAME" pads unequally), so that H' =
+  ceil(H / s). All forms below compute it and differ in rounding alone. Reverse-
+  mode derivatives of any order exist, as for `depthwise`; jax.jvp is not
+  defined. x, kernel and result have one dtype.
   """
   k, *_, channels, filters = kernel.shape
   if k == 1:  # a product of pixels on every platform

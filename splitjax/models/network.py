@@ -349,8 +349,9 @@ def _apply(
 ) -> tuple[Array, Tree]:  # fmt: skip
   """Runs one block on x [B, ...]; returns output and new running statistics.
 
-  It is jitted so that equal blocks are traced and lowered once, however often
-  they run. XLA inlines the calls, so they cost no run time.
+  `block.apply` is its `__call__`, such as that of `layers.ConvBlock`. Equal
+  blocks are traced and lowered once, however often they run: it is jitted. XLA
+  inlines the calls, so they cost no run time.
   """
   draws = {} if key is None else {"rngs": {"dropout": key}}
   if not stats:
