@@ -3,6 +3,7 @@
 import builtins
 import errno
 import gc
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import orbax.checkpoint as ocp
 import pytest
-from broken import DAMAGE, cut, data_file, flip, step
+from broken import data_file, flip, record_of, rewrite_record, step
 from launched import command
 from marks import slow
 from refusals import refused
@@ -36,37 +37,30 @@ def no_coroutine_is_left():
   gc.collect()
 
 
-QUICK = "a byte flipped in the numbers", "record gone"
+def cut(path):
+  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize(
-  "damage", [*QUICK, *slow(*(x for x in DAMAGE if x not in QUICK))]
-)
-def test_the_checkpoint_before_is_taken(damage, runs, three, capsys):
-  DAMAGE[damage](step(three, 3))
-  experiment.run(config(), three)
-  said = capsys.readouterr().out
-  assert "checkpoint of round 3 is damaged" in said
-  assert "resumes after round 2" in said
-  same_run(runs / "whole", three)
+def reword(path):
+  """Changes a text without breaking the JSON around it."""
+  path.write_bytes(path.read_bytes().replace(b"round", b"sound"))
 
 
-def test_the_tenth_round_is_newer_than_the_ninth(tmp_path):
-  for number in (9, 10, 100):
-    (tmp_path / "checkpoints" / str(number)).mkdir(parents=True)
-  assert storage.steps_of(tmp_path) == [9, 10, 100]
-
-
-def test_damaged_checkpoints_are_put_aside(runs, three, capsys):
-  for number in (2, 3):
-    flip(data_file(step(three, number)))
-  with pytest.raises(UserError, match="no checkpoint is sound"):
-    experiment.run(config(), three)
-  assert capsys.readouterr().out.count("is damaged") == 2
-  place = three / "methods/own/damaged"
-  assert {path.name for path in place.iterdir()} == {"3-0", "2-1"}
-  experiment.run(config(), three)  # as the message says
-  same_run(runs / "whole", three)
+DAMAGED = {
+  "a byte flipped in the numbers": lambda s: flip(data_file(s)),
+  "numbers cut short": lambda s: cut(data_file(s)),
+  "numbers gone": lambda s: data_file(s).unlink(),
+  "the state gone": lambda s: shutil.rmtree(s / "state"),
+  "structure gone": lambda s: (s / "state/_METADATA").unlink(),
+  "an empty record": lambda s: (s / "record/metadata").write_text(""),
+  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
+  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
+  "record gone": lambda s: shutil.rmtree(s / "record"),
+  "a byte flipped in the log": lambda s: flip(s / "log/metadata", 0.3),
+  "another word in the log": lambda s: reword(s / "log/metadata"),
+  "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
+}
+"""Damage to the last checkpoint: the one before is taken."""
 
 
 def unfinished_line(three):
@@ -97,21 +91,47 @@ LEFT = {
   "half a log": lambda three: cut(log_of(three)),
   "no log": lambda three: log_of(three).unlink(),
 }
-"""What a killed process, or somebody else, may have left."""
+"""What a killed process, or somebody else, may have left in a folder."""
 
+SOON = (
+  *("a byte flipped in the numbers", "record gone"),
+  *("no checkpoint", "no config", "half a log"),
+)
+"""Those that are tried in every run of the tests."""
 
-SOON = "no checkpoint", "no config", "half a log"
-"""Those of LEFT that are tried in every run of the tests."""
+HARM = DAMAGED | LEFT
 
 
 @pytest.mark.parametrize(
-  "left", [*SOON, *slow(*(x for x in LEFT if x not in SOON))]
+  "harm", [*SOON, *slow(*(x for x in HARM if x not in SOON))]
 )
-def test_a_run_goes_on_from_what_was_left(left, runs, three):
-  LEFT[left](three)
+def test_a_run_goes_on_as_if_nothing_had_been(harm, runs, three, capsys):
+  HARM[harm](step(three, 3) if harm in DAMAGED else three)
   experiment.run(config(), three)
+  said = capsys.readouterr().out
+  damaged = harm in DAMAGED
+  assert ("checkpoint of round 3 is damaged" in said) == damaged
+  assert not damaged or "resumes after round 2" in said
   same_run(runs / "whole", three)
   assert not list(three.rglob("*.partial")) and not list(three.rglob("*-tmp"))
+
+
+def test_the_tenth_round_is_newer_than_the_ninth(tmp_path):
+  for number in (9, 10, 100):
+    (tmp_path / "checkpoints" / str(number)).mkdir(parents=True)
+  assert storage.steps_of(tmp_path) == [9, 10, 100]
+
+
+def test_damaged_checkpoints_are_put_aside(runs, three, capsys):
+  for number in (2, 3):
+    flip(data_file(step(three, number)))
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    experiment.run(config(), three)
+  assert capsys.readouterr().out.count("is damaged") == 2
+  place = three / "methods/own/damaged"
+  assert {path.name for path in place.iterdir()} == {"3-0", "2-1"}
+  experiment.run(config(), three)  # as the message says
+  same_run(runs / "whole", three)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +171,27 @@ def test_what_claims_a_folder_is_not_written_over(name, content, three):
     with refused(str(three)):
       look(three)
   assert (three / name).read_text() == content
+  assert step(three, 3).exists()
+
+
+def test_another_version_is_said(tmp_path, capsys, monkeypatch):
+  version = importlib.metadata.version
+  monkeypatch.setattr(
+    "importlib.metadata.version",
+    lambda name: "0.1" if name == "jax" else version(name),
+  )
+  stopped(config(), tmp_path / "w", 2)
+  monkeypatch.undo()
+  results = experiment.run(config(), tmp_path / "w")
+  (said,) = [note for note in results.runs[0].notes if "instead of 0.1" in note]
+  assert said in capsys.readouterr().out and "from round 3 on with jax" in said
+
+
+def test_a_state_of_another_version_is_refused(three):
+  digests = {**record_of(step(three, 3))["digests"], "form": "another"}
+  rewrite_record(step(three, 3), digests=digests)
+  with refused(str(step(three, 3))):
+    experiment.run(config(), three)
   assert step(three, 3).exists()
 
 

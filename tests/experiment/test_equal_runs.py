@@ -1,13 +1,11 @@
 """Runs that end early, or grow, are as if they had not: bit for bit."""
 
 import dataclasses
-import importlib.metadata
 import json
 
 import numpy as np
 import pytest
 import tiny
-from broken import record_of, rewrite_record, step
 from marks import slow
 from refusals import refused
 from runs import After, config, lines, same_run, stopped
@@ -128,27 +126,6 @@ def test_as_many_stay_as_are_asked_for(chosen, kept, tmp_path):
     assert trained.state.round == number and trained.thresholds is None
   with refused(str(tmp_path / "w")):
     splitjax.load(tmp_path / "w", "own", round=99)
-
-
-def test_another_version_is_said(tmp_path, capsys, monkeypatch):
-  version = importlib.metadata.version
-  monkeypatch.setattr(
-    "importlib.metadata.version",
-    lambda name: "0.1" if name == "jax" else version(name),
-  )
-  stopped(config(), tmp_path / "w", 2)
-  monkeypatch.undo()
-  results = experiment.run(config(), tmp_path / "w")
-  (said,) = [note for note in results.runs[0].notes if "instead of 0.1" in note]
-  assert said in capsys.readouterr().out and "from round 3 on with jax" in said
-
-
-def test_a_state_of_another_version_is_refused(three):
-  digests = {**record_of(step(three, 3))["digests"], "form": "another"}
-  rewrite_record(step(three, 3), digests=digests)
-  with refused(str(step(three, 3))):
-    experiment.run(config(), three)
-  assert step(three, 3).exists()
 
 
 # Logs.
