@@ -46,39 +46,25 @@ def assert_equal(one, two):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
-@pytest.fixture
-def unlike(monkeypatch):
-  """Makes an evaluation that takes no clients to be alike."""
-
-  def evaluate(subject, state):
-    with monkeypatch.context() as patch:
-      patch.setattr(evaluation, "alike", lambda method, depth: False)
-      return evaluated(subject, state)
-
-  return evaluate
-
-
-def test_clients_that_are_alike_share_the_split(unlike):
-  subject, state = trained("splitfed_v1", shift="global")
+@pytest.mark.parametrize(
+  ("name", "shift"), [("splitfed_v1", "global"), *slow(("fedavg", "id_ood"))]
+)
+def test_clients_that_are_alike_share_the_split(name, shift, monkeypatch):
+  """The exits are those of each client by itself."""
+  subject, state = trained(name, shift=shift)
   seen = experiment.show(subject, None, personal=False)
   apart = experiment.show(subject, None, personal=True)
-  # 50 images are three chunks of 20 for either of the two depths.
-  assert seen.chunks.sum() == 6 < apart.chunks.sum()
-  real = subject.task.test_sets.rows >= 0
+  assert seen.sharing and not apart.sharing
   one = evaluated(subject, state)
-  two = unlike(subject, state)
-  np.testing.assert_array_equal(one.server[real], two.server[real])
-  # The exits of SplitFed's clients do not answer, and may differ.
-  assert np.isnan(one.entropy).all() and (one.client == -1).all()
-
-
-@pytest.mark.slow
-def test_exits_of_clients_that_are_alike_are_those_of_each(unlike):
-  subject, state = trained("fedavg")
+  monkeypatch.setattr(evaluation, "alike", lambda method, depth: False)
+  two = evaluated(subject, state)
   real = subject.task.test_sets.rows >= 0
-  assert experiment.show(subject, None, personal=False).sharing
-  one = evaluated(subject, state)
-  two = unlike(subject, state)
+  if name == "splitfed_v1":
+    # 50 images are three chunks of 20 for either of the two depths.
+    assert seen.chunks.sum() == 6 < apart.chunks.sum()
+    # The exits of SplitFed's clients do not answer, and may differ.
+    assert np.isnan(one.entropy).all() and (one.client == -1).all()
+    one, two = one.server, two.server
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 

@@ -1,7 +1,10 @@
 """The command line: every mode, and mistakes."""
 
 import json
+import platform
 import re
+import sys
+import time
 from pathlib import Path
 
 import jax
@@ -12,6 +15,9 @@ from refusals import refused
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, UserError, cli, experiment
+
+# Patched: the file that names the processors.
+from splitjax.experiment import console
 from splitjax.methods.method import Method
 from splitjax.parameters import pytree
 
@@ -116,26 +122,6 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
 # Mistakes: one line each, before anything is loaded.
 
 
-@pytest.mark.parametrize(
-  ("arguments", "words"),
-  [
-    (["--config.roundz=3"], "roundz"),  # of the command line
-    (["--config.backbone.depths=(1,9)"], "backbone"),  # of the network
-    (["--mode=evaluate"], "holds no run"),  # of the folder
-  ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(
-  config, tmp_path, capsys, arguments, words
-):
-  workdir = tmp_path / "w"
-  flags = [f"--config={config}", f"--workdir={workdir}", *arguments]
-  assert launch_here(*flags) != 0
-  lines = capsys.readouterr().err.splitlines()
-  assert len(lines) == 1 and lines[0].startswith("error: ")
-  assert words in lines[0]
-  assert not workdir.exists()
-
-
 FILE = """
 import splitjax
 
@@ -170,6 +156,7 @@ def test_a_wrong_field_does_not_import_jax(arguments, field, tmp_path):
   done = python(*start, *words, f"--workdir={tmp_path / 'w'}")
   (line,) = re.findall(r"^error: (.*)$", done.stderr, re.M)
   assert done.returncode == 2 and line.startswith(field)
+  assert not (tmp_path / "w").exists()
   assert ("(mine.py, line 7)" in line) == ("{file}" in arguments[0])
   imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
   assert "splitjax.config.config" in imported
@@ -213,3 +200,44 @@ def test_only_training_uses_several_processes(monkeypatch, capsys):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   assert cli.launch(command("report")) == 2
   assert "--mode=report runs in one process" in capsys.readouterr().err
+
+
+# What is printed.
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
+  now = [0.0]
+  monkeypatch.setattr(time, "monotonic", lambda: now[0])
+  rounds = experiment.Progress("harmony", 10, 4)
+  now[0] = 2.0
+  rounds.round(5, {"loss": {"client": 2.0}})
+  accuracy = {"own": {"0.0": 0.5, "0.4": 0.4, "0.8": 0.25}}
+  rounds.round(6, {"loss": {"client": None}, "accuracy": accuracy})
+  rounds.close()
+  out, err = capsys.readouterr()
+  # Two rounds in two seconds; four are left.
+  assert out == (
+    "harmony: round 6/10  1.00 rounds/s  4 s left  loss: client nan"
+    "  own: ρ=0 50.0, ρ=0.8 25.0 %\n"
+  )
+  assert not err
+
+
+def test_a_terminal_has_a_bar(monkeypatch, capsys):
+  monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+  rounds = experiment.Progress("harmony", 2)
+  rounds.round(1, {"loss": {}, "accuracy": {"own": {"0.0": 1.0}}})
+  experiment.say("a line")
+  rounds.round(2, {"loss": {}, "accuracy": {"own": {"0.0": 1.0}}})
+  rounds.close()
+  out, err = capsys.readouterr()
+  assert "harmony" in err and "2/2" in err and out == "a line\n"
+
+
+def test_the_hardware_names_the_processor(monkeypatch, tmp_path):
+  monkeypatch.setattr(console, "CPUINFO", tmp_path / "cpuinfo")
+  monkeypatch.setattr(platform, "processor", lambda: "arm")
+  assert " CPU cores (arm), " in console.hardware()
+  text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"
+  (tmp_path / "cpuinfo").write_text(text * 2)
+  assert " CPU cores (Some CPU @ 2 GHz), " in console.hardware()

@@ -64,21 +64,12 @@ def cells(notebook):
   return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
 
-def test_every_script_has_its_notebook():
-  assert "quickstart" in {path.stem for path in SCRIPTS}
-  assert all(path.with_suffix(".ipynb").exists() for path in SCRIPTS)
-
-
 @each
-def test_the_pair_holds_the_same(script):
+def test_a_pair_holds_the_same_and_begins_with_how_to_install(script):
+  first, second, *_ = source(script).cells
   assert cells(read(script)) == cells(source(script)), (
     "after a change: jupytext --update --to ipynb notebooks/NAME.py, execute it"
   )
-
-
-@each
-def test_the_first_cells_are_title_badge_and_installation(script):
-  first, second, *_ = source(script).cells
   assert first.source.startswith("# ")
   assert f"({COLAB}/notebooks/{script.stem}.ipynb)" in first.source
   assert 'find_spec("splitjax") is None' in second.source

@@ -72,14 +72,6 @@ def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
   chex.assert_trees_all_equal(stayed, again)
 
 
-@pytest.mark.slow
-def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
-  splitjax.run_seeds(config("local"), tmp_path, [0, 1])
-  said = capsys.readouterr().out.splitlines()
-  assert said.count("own: compiling") == 1
-  assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
-
-
 def test_a_method_registered_anew_is_another(monkeypatch):
   first = programs_of(config("local"))[0]
   monkeypatch.setitem(METHODS, "local", METHODS["fedavg"])
