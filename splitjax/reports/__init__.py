@@ -2,17 +2,10 @@
 
 import lazy_loader
 
+_MODULES = "figures numbers page paper_numbers quantities results tables"
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=[
-    "figures",
-    "numbers",
-    "page",
-    "paper_numbers",
-    "quantities",
-    "results",
-    "tables",
-  ],
+  submodules=_MODULES.split(),
   submod_attrs={
     "results": ["Results", "Run"],
     "tensorboard": ["FOLDER", "EventFile", "scalars"],

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from splitjax import files
 from splitjax.types import Number, UserError
 
 NUMBERS = "numbers.csv"
@@ -21,12 +20,10 @@ KEYS = ("row", "metric", "part", "set")
 DETAIL = ("round", "client", "class", "threshold")
 COLUMNS = ("seed", *KEYS, *DETAIL, "value")
 MEANS = ("value", "half", "seeds", "paper", "paper_half")
-"""The last columns of a table of means, see `over_seeds`."""
 
 _TEXTS = dict.fromkeys((*KEYS, "client", "class"), "str")
+# Texts that begin so get an apostrophe, so that no spreadsheet computes them.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""Texts that begin with these get an apostrophe in a file, so that no
-spreadsheet takes them for a formula."""
 
 
 def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
@@ -37,29 +34,17 @@ def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
   return table[list(COLUMNS)].astype(kinds)
 
 
-def write(table: pd.DataFrame, path: Path) -> None:
-  """Writes numbers, or means over seeds, completely or not at all.
-
-  `path` is the file, or an existing folder in which it is `numbers.csv`.
-  """
-  path = path / NUMBERS if path.is_dir() else path
-  files.write(path, as_csv(table))
-
-
 def as_csv(table: pd.DataFrame) -> str:
-  """Returns the text of a table's file."""
+  """Returns the text of a file of numbers, or of means over seeds."""
   texts: Any = table.select_dtypes("str")
-  for name, text in texts.items():
-    texts[name] = text.mask(text.str.startswith(_FORMULA), "'" + text)
-  table = table.assign(**texts)
-  return table.to_csv(index=False, lineterminator="\n")
+  texts = texts.apply(lambda x: x.mask(x.str.startswith(_FORMULA), "'" + x))
+  return table.assign(**texts).to_csv(index=False, lineterminator="\n")
 
 
 def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-  """Reads a table that has `columns`.
+  """Reads a table of `columns`; `path` is the file, or numbers.csv's folder.
 
-  `path` is the file, or the folder of `numbers.csv`. Raises UserError if there
-  is no such table.
+  Raises UserError if there is no such table.
   """
   path = path / NUMBERS if path.is_dir() else path
   empty: Any = dict.fromkeys(("round", "threshold", *MEANS), [""])
@@ -99,7 +84,7 @@ def final(table: pd.DataFrame) -> pd.DataFrame:
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
   """Replaces each number's seeds by "value", "half" and "seeds".
 
-  These are the mean, NaN if a seed has no number, the half-width of Student's
+  They are the mean, NaN if a seed has no number, the half-width of Student's
   95 % interval, NaN for one seed, and the count.
   """
   keys = [name for name in table if name not in ("seed", "value")]
@@ -115,8 +100,8 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
 def differences(table: pd.DataFrame, base: str) -> pd.DataFrame:
   """Subtracts the numbers of the row `base`, seed by seed, from the others.
 
-  Returns means and intervals of the differences over the seeds that both have,
-  as of `over_seeds`; none if `base` has no number.
+  Returns `over_seeds` of the differences in the seeds that both have; none if
+  `base` has no number.
   """
   keys = [name for name in table if name not in ("row", "value")]
   wide = table.pivot(index=keys, columns="row", values="value")

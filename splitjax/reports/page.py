@@ -7,9 +7,9 @@ their columns.
 import itertools
 import os
 import urllib.parse
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -26,69 +26,42 @@ MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
 
 
-class Section(NamedTuple):
-  """A table of the page.
+SECTIONS = {
+  "Accuracy in detail": "common device_only server_only id ood offload_id"
+  " offload_ood",
+  "Accuracy by client and by sample": "weighted best best_weighted std"
+  " worst_tenth clients",
+  "Thresholds without labels": "accuracy:oracle accuracy:calibrated"
+  " below:calibrated offload:calibrated accuracy:fixed below:fixed"
+  " offload:fixed",
+  "Resources at inference": "storage offload latency computation communication"
+  " total_latency",
+  "Measured time": "seconds:*",
+  "Modelled time and energy": "modelled_seconds client_joules server_joules"
+  " grams watts watts_per_point",
+  "To the target accuracy": "target_rounds target_bytes target_seconds"
+  " target_joules",
+  "Traffic per round by message": "bytes:* bytes_per_round server_bytes",
+  "Privacy": "epsilon:* epsilon_median:*",
+  "Representation skew": "silhouette distance_ratio",
+}
+"""Title of a table -> METRIC or METRIC:PART; of METRIC:* all parts there are.
 
-  Attributes:
-    title: its title.
-    metrics: METRIC or METRIC:PART; all parts of a METRIC:* that there are.
-    sets: the test sets that it shows, if a metric has any.
-  """
+They show the last test set, those of `ENDS` the first as well."""
 
-  title: str
-  metrics: tuple[str, ...]
-  sets: Literal["last", "ends"] = "last"
-
-
-SECTIONS = (
-  Section("Accuracy in detail", (
-    "common", "device_only", "server_only", "id", "ood", "offload_id",
-    "offload_ood",
-  )),
-  Section("Accuracy by client and by sample", (
-    "weighted", "best", "best_weighted", "std", "worst_tenth", "clients",
-  )),
-  Section("Thresholds without labels", (
-    "accuracy:oracle", "accuracy:calibrated", "below:calibrated",
-    "offload:calibrated", "accuracy:fixed", "below:fixed", "offload:fixed",
-  ), "ends"),
-  Section("Resources at inference", (
-    "storage", "offload", "latency", "computation", "communication",
-    "total_latency",
-  ), "ends"),
-  Section("Measured time", ("seconds:*",)),
-  Section("Modelled time and energy", (
-    "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
-    "watts_per_point",
-  )),
-  Section("To the target accuracy", (
-    "target_rounds", "target_bytes", "target_seconds", "target_joules",
-  )),
-  Section("Traffic per round by message", (
-    "bytes:*", "bytes_per_round", "server_bytes",
-  )),
-  Section("Privacy", ("epsilon:*", "epsilon_median:*")),
-  Section("Representation skew", ("silhouette", "distance_ratio")),
-)  # fmt: skip
-"""The tables of a page behind the first and the differences, in its order."""
+ENDS = ("Thresholds without labels", "Resources at inference")
 
 
 def write(results: Results, folder: Path) -> None:
   """Writes numbers.csv and report.csv to an existing folder."""
-  numbers.write(results.numbers, folder)
-  numbers.write(results.means, folder / MEANS)
+  files.write(folder / numbers.NUMBERS, numbers.as_csv(results.numbers))
+  files.write(folder / MEANS, numbers.as_csv(results.means))
 
 
 def write_page(
   results: Results, folder: Path, figures: Sequence[Path] = ()
 ) -> Path:
   """Writes report.md, which shows `figures`, PNG files; returns its path."""
-  files.write(folder / _PAGE, text(results, folder, figures))
-  return folder / _PAGE
-
-
-def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
-  """Writes the text of report.md; `folder` is where it will be."""
   paragraphs = [
     f"# {escaped(results.title)}",
     f"[What the columns mean]({_EXPLAINED}); all numbers: `{numbers.NUMBERS}`.",
@@ -111,7 +84,8 @@ def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
     paragraphs.append(f"![{name}]({urllib.parse.quote(relative)})")
   if lines := notes(results):
     paragraphs += ["## Notes", _bullets(lines)]
-  return "\n\n".join(paragraphs) + "\n"
+  files.write(folder / _PAGE, "\n\n".join(paragraphs) + "\n")
+  return folder / _PAGE
 
 
 def _bullets(lines: Iterable[str]) -> str:
@@ -135,10 +109,8 @@ def remarks(results: Results) -> list[str]:
   counts = sorted(set(results.means.seeds))
   lines = ["One seed: no interval, so small differences tell nothing."]
   if counts != [1]:
-    lines = [
-      f"Mean ± half-width of the 95 % interval over"
-      f" {' or '.join(map(str, counts))} seeds."
-    ]
+    seeds = " or ".join(map(str, counts))
+    lines = [f"Mean ± half-width of the 95 % interval over {seeds} seeds."]
   if 2 in counts:
     lines.append("Intervals over two seeds tell little.")
   if (results.means.metric[results.means.value.notna()] == "common").any():
@@ -175,39 +147,32 @@ def _parts(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
     accuracy = Column("accuracy", results.ends[-1])
     lines = accuracy.lines(means).dropna(subset="value")
     best = lines.loc[lines.groupby("row", sort=False).value.idxmax()]
-    best = best.reset_index(drop=True)
     by = ["row", *results.axes]
-    yield "Best cell of each method", tables.table(best, [accuracy], by)
-  base = _headline(results)
+    table = tables.table(best.reset_index(drop=True), [accuracy], by)
+    yield "Best cell of each method", table
+  # The row that the config names, or the first.
+  config = results.runs[0].settings
+  key = config.get("headline", "")
+  base = config.get("methods", {}).get(key, {}).get("label") or key
+  base = base if base in results.rows else results.rows[0]
   yield f"{base} minus the others", _differences(results, base)
   by = tables.line_names(means)
-  for section in SECTIONS:
-    sets = results.ends if section.sets == "ends" else results.ends[-1:]
+  for title, metrics in SECTIONS.items():
+    sets = results.ends if title in ENDS else results.ends[-1:]
     lines = means[means.set.isin(["", *sets])]
-    columns = _columns(lines, section.metrics)
-    yield section.title, tables.table(lines, columns, by)
+    yield title, tables.table(lines, _columns(lines, metrics.split()), by)
 
 
 def _columns(means: pd.DataFrame, metrics: Sequence[str]) -> list[Column]:
   """Lists a column for each set and part that the metrics have."""
-  columns = []
+  columns = list[Column]()
   for name in metrics:
     metric, _, part = name.partition(":")
     lines = means[means.metric == metric]
     lines = lines if part == "*" else lines[lines.part == part]
-    pairs = lines[["set", "part"]].drop_duplicates()
-    columns += [
-      Column(metric, set=name, part=part) for name, part in pairs.to_numpy()
-    ]
+    lines = lines[["metric", "set", "part"]].drop_duplicates()
+    columns += itertools.starmap(Column, lines.to_numpy())
   return columns
-
-
-def _headline(results: Results) -> str:
-  """The label of the row that the config names, or of the first row."""
-  settings = results.runs[0].settings
-  key = settings.get("headline", "")
-  label = settings.get("methods", {}).get(key, {}).get("label") or key
-  return label if label in results.rows else results.rows[0]
 
 
 def _differences(results: Results, base: str) -> pd.DataFrame:
@@ -215,10 +180,10 @@ def _differences(results: Results, base: str) -> pd.DataFrame:
 
   Rows of the base's own method are left out: they differ in an option.
   """
+  methods = dict(ChainMap(*(dict(run.methods) for run in results.runs)))
   lines = results.final
   lines = lines[lines.metric.eq("accuracy") & lines.part.eq("")]
-  method = results.methods.get(base, "")
-  alike = lines.row.map(results.methods).eq(method)
+  alike = lines.row.map(methods).eq(methods.get(base, ""))
   lines = lines[lines.set.isin(results.ends) & (lines.row.eq(base) | ~alike)]
   apart = numbers.differences(lines, base)
   apart = apart.assign(metric="difference", value=-apart.value)

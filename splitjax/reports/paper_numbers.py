@@ -31,16 +31,13 @@ SCALE |= dict.fromkeys(
 )
 """Metric that depends on the network's size -> the unit it is printed in.
 
-All other metrics are percentages. In a config whose `scale` is not "paper", the
-network may be smaller, and only percentages are compared."""
+All others are percentages, which alone are compared unless a config's `scale`
+is "paper": its network may be smaller."""
 
 
 @functools.cache
 def table() -> pd.DataFrame:
-  """Reads all numbers, in the columns of the file, as shares, bytes and so on.
-
-  "half" is NaN where nothing is printed.
-  """
+  """Reads all numbers as shares, bytes and so on; "half" is NaN without a ±."""
   path = Path(__file__).with_name("paper_numbers.csv")
   names = dict.fromkeys(("source", "cell", "row", "metric", "set"), "str")
   empty: Any = {"keep_default_na": False, "na_values": {"half": [""]}}
@@ -58,18 +55,27 @@ def check_source(source: str) -> None:
     raise UserError(unknown("paper", source, sources, "source"))
 
 
-def of_cell(source: str, values: Mapping[str, Any]) -> pd.DataFrame:
-  """Returns the numbers of a source, "" has none, that belong to a cell.
+def of_run(
+  keys: Mapping[str, Any], settings: Mapping[str, Any]
+) -> pd.DataFrame:
+  """Returns the numbers that the `paper` of a run prints for its settings.
 
-  `values` are the fields of the cell; those that the source does not vary are
-  ignored.
+  `keys` are the swept fields of a grid.
   """
-  fields = {f"{field}={plain(value)}" for field, value in values.items()}
+  fields = flat(settings)
+  # As in the public code, a swept turn stands for phi. The paper's cells by
+  # these fields are then compared only if they are swept as well.
+  if "order.turn" in keys:
+    for field in {"num_clients", "order.name"} - keys.keys():
+      fields.pop(field, None)
+  values = {f"{field}={plain(value)}" for field, value in fields.items()}
   printed = table()
-  printed = printed[printed.source == source]
+  printed = printed[printed.source == settings.get("paper", "")]
   pairs = printed.cell.str.split("&")
-  fits = pairs.map(lambda cell: fields.issuperset(filter(None, cell)))
-  return printed[fits.astype(bool)]
+  fits = pairs.map(lambda cell: values.issuperset(filter(None, cell)))
+  printed = printed[fits.astype(bool)]
+  full_scale = settings.get("scale") == "paper"
+  return printed if full_scale else printed[~printed.metric.isin([*SCALE])]
 
 
 def plain(name: Any, digits: int = 9) -> str:
@@ -80,24 +86,8 @@ def plain(name: Any, digits: int = 9) -> str:
     return str(name)
 
 
-def set_name(name: str) -> str:
-  """Returns a test set's name as papers print it: ρ in three digits."""
-  return plain(name, digits=3)
-
-
-def _of_run(
-  keys: Mapping[str, Any], settings: Mapping[str, Any]
-) -> pd.DataFrame:
-  """Returns what the paper of a run prints; `keys` are its swept fields."""
-  fields = flat(settings)
-  # As in the public code, a swept turn stands for phi. The paper's cells by
-  # these fields are then compared only if they are swept as well.
-  if "order.turn" in keys:
-    for field in {"num_clients", "order.name"} - keys.keys():
-      fields.pop(field, None)
-  printed = of_cell(settings.get("paper", ""), fields)
-  full_scale = settings.get("scale") == "paper"
-  return printed if full_scale else printed[~printed.metric.isin([*SCALE])]
+set_name = functools.partial(plain, digits=3)
+"""Returns a test set's name as papers print it: ρ in three digits."""
 
 
 def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
@@ -113,15 +103,14 @@ def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:
   for cell, run in cells.items():
     lines = means[means[axes].eq(list(cell)).all(axis=1)]
     # Papers print no parts of a metric.
-    printed = _of_run(run.keys, run.settings).assign(part="")
-    printed["near"] = printed.set.map(set_name)
+    printed = of_run(run.keys, run.settings).assign(part="")
     maxima = printed.metric[printed.set == LARGEST]
     tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]
     tops = tops.dropna(subset="value").sort_values("value")
     tops = tops.groupby(["row", "metric"], sort=False).tail(1)
     lines = pd.concat([lines, tops.assign(set=LARGEST)])
+    printed = printed.rename(columns=heads).drop(columns=["source", "cell"])
+    printed["near"] = printed.pop("set").map(set_name)
     lines["near"] = lines.set.map(set_name)
-    printed = printed.drop(columns=["source", "cell", "set"])
-    keys = ["row", "metric", "part", "near"]
-    parts.append(lines.merge(printed.rename(columns=heads), "left", keys))
+    parts.append(lines.merge(printed, "left"))
   return pd.concat(parts, ignore_index=True).drop(columns="near")

@@ -4,28 +4,19 @@ import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-LARGEST = "max"
-"""Test-set name that stands for the maximum over all test sets."""
+LARGEST = "max"  # the test set that stands for the maximum over all
 
 
 class Quantity(NamedTuple):
-  """How a metric is printed.
+  """How a metric is printed."""
 
-  Attributes:
-    name: in the head of its column.
-    unit: stands in brackets behind the name.
-    scale: factor from a number to the unit.
-    digits: digits after the point.
-    best: which values are better; tables mark a row that leads by them.
-    sign: "+" if positive numbers have a sign, too.
-  """
-
-  name: str
+  name: str  #: in the head of its column, with the unit in brackets
   unit: str = "%"
-  scale: float = 100.0
-  digits: int = 2
+  scale: float = 100.0  #: factor from a number to the unit
+  digits: int = 2  #: after the point
+  #: which values are better; tables mark a row that leads by them
   best: Literal["max", "min", ""] = ""
-  sign: Literal["+", ""] = ""
+  sign: Literal["+", ""] = ""  #: "+" if positive numbers have a sign, too
 
   def fitted(self, values: Iterable[float]) -> "Quantity":
     """Returns it in a unit that gives the smallest value one digit or more.
@@ -33,14 +24,12 @@ class Quantity(NamedTuple):
     Units such as "×10⁶" become another power of ten, "MB" another of 1000.
     """
     positive = [value for value in values if value > 0]
-    if not positive:
+    if not positive or not self.unit.startswith(("MB", "×10")):
       return self
     power = math.floor(math.log10(min(positive)))
     if self.unit == "MB":
       step = min(max(power // 3, 0), len(_SIZES) - 1)
       return self._replace(unit=_SIZES[step], scale=1000.0**-step)
-    if not self.unit.startswith("×10"):
-      return self
     raised = str(power).translate(_RAISED)
     return self._replace(unit=f"×10{raised}", scale=10.0**-power, digits=2)
 
@@ -99,8 +88,7 @@ QUANTITIES = {
   "silhouette": Quantity("silhouette by class", "", 1.0, 3, best="max"),
   "distance_ratio": Quantity("distance ratio", "", 1.0, 3, best="min"),
 }
-"""Key of a metric -> its quantity. A metric of eval.metrics is printed as a
-plain number, see `quantity`."""
+"""Key of a metric -> its quantity."""
 
 
 def quantity(metric: str) -> Quantity:

@@ -4,7 +4,6 @@ They are all the same: the table of `splitjax.reports.numbers`, and for each
 run what explains its numbers. Pages, tables and figures take such results.
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -20,21 +19,14 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What explains the numbers of a run, that is of one seed of one cell.
+  """What explains the numbers of a run, that is of one seed of one cell."""
 
-  Attributes:
-    keys: the run's values in the columns that name its cell; {} without a grid.
-    settings: its config as nested dicts, see `Config.to_dict`.
-    methods: label of each row -> key of the row's method in METHODS.
-    notes: sentences for a reader, such as the hardware.
-    folder: the folder of the run, for `splitjax.load`.
-  """
-
+  #: the run's values in the columns that name its cell; {} without a grid
   keys: Mapping[str, Any]
-  settings: Mapping[str, Any]
-  methods: Mapping[str, str]
-  notes: tuple[str, ...] = ()
-  folder: str = ""
+  settings: Mapping[str, Any]  #: its config, as of `Config.to_dict`
+  methods: Mapping[str, str]  #: label of each row -> key in METHODS
+  notes: tuple[str, ...] = ()  #: sentences for a reader, such as the hardware
+  folder: str = ""  #: for `splitjax.load`
 
   @property
   def name(self) -> str:
@@ -48,12 +40,6 @@ class Run:
 class Results:
   """The numbers of one or several runs.
 
-  Attributes:
-    title: the title of the report.
-    numbers: the table, one line per number; see `splitjax.reports.numbers`.
-    runs: what explains the numbers of each run.
-    remarks: sentences on the runs together, such as what is not finished.
-
   Example:
     >>> import splitjax
     >>> results = splitjax.report_again("runs/first")
@@ -64,10 +50,10 @@ class Results:
     True
   """
 
-  title: str
-  numbers: pd.DataFrame
-  runs: tuple[Run, ...]
-  remarks: tuple[str, ...] = ()
+  title: str  #: of the report
+  numbers: pd.DataFrame  #: a line per number, see `splitjax.reports.numbers`
+  runs: tuple[Run, ...]  #: what explains the numbers of each run
+  remarks: tuple[str, ...] = ()  #: on the runs together: what is not finished
 
   @property
   def axes(self) -> list[str]:
@@ -95,11 +81,6 @@ class Results:
     """Labels of the rows, in the order of the config's methods."""
     return list(dict.fromkeys(self.final.row))
 
-  @property
-  def methods(self) -> dict[str, str]:
-    """Label of each row -> key of its method in METHODS."""
-    return dict(collections.ChainMap(*(dict(x.methods) for x in self.runs)))
-
   @functools.cached_property
   def final(self) -> pd.DataFrame:
     """The numbers of whole rows after the last round."""
@@ -113,14 +94,9 @@ class Results:
   def value(self, row: str, metric: str, set: str = "", **cell: Any) -> float:
     """Returns a number after the last round, as its mean over the seeds.
 
-    Args:
-      row: the label of a row.
-      metric: a metric, with its part behind a colon, as in "bytes:up/features".
-      set: the test set; "" for a metric of the whole row.
-      **cell: `run` of several folders; of a grid the fields' last words.
-
-    Raises:
-      UserError: there is no such number, or there are several.
+    A part stands behind its metric, as in "bytes:up/features". `set` is "" for
+    numbers of a whole row. `cell` has the `run` of several folders and a grid's
+    fields, by their last words. Raises UserError without exactly one number.
     """
     metric, _, part = metric.partition(":")
     axes = {axis.split(".")[-1]: axis for axis in self.axes}

@@ -21,47 +21,33 @@ from splitjax import files
 from splitjax.reports import numbers
 from splitjax.reports.quantities import QUANTITIES, Quantity, heading, quantity
 
-_ABSENT = "–"
-"""What stands for a number that does not exist."""
-
-_MARKED = re.compile(r"\*\*(.*?)\*\*")
-_FORGETTING = ("late_accuracy", "gap", "backward")
+_ABSENT = "–"  # stands for a number that does not exist
+_MARKED = r"\*\*(.*?)\*\*"
 
 
 class Column(NamedTuple):
-  """A metric in a table.
-
-  Attributes:
-    metric, set, part: of the lines that it shows, see `numbers`.
-    head: its head; "": the quantity's name and unit, and the test set.
-    digits: digits after the point; None: those of the quantity.
-  """
+  """A column of a table: the numbers of a metric, set and part."""
 
   metric: str
   set: str = ""
   part: str = ""
-  head: str = ""
-  digits: int | None = None
+  head: str = ""  #: "" is the name, the unit and the test set
+  digits: int | None = None  #: after the point; None are the quantity's
 
   def lines(self, means: pd.DataFrame) -> pd.DataFrame:
     """The lines of a table of means that the column shows."""
     lines = means[means.metric.eq(self.metric) & means.set.eq(self.set)]
     return lines[lines.part == self.part]
 
-  def unit(self, means: pd.DataFrame) -> Quantity:
-    """How its numbers are printed: a metric has the same unit on all sets."""
+  def form(self, means: pd.DataFrame) -> tuple[str, Quantity]:
+    """Its head, as in "accuracy [%] ρ=0.8", and the unit, alike on all sets."""
     alike = means.metric.eq(self.metric) & means.part.eq(self.part)
     unit = quantity(self.metric).fitted(means.value[alike])
-    return unit if self.digits is None else unit._replace(digits=self.digits)
-
-  def named(self, unit: Quantity) -> str:
-    """The head of the column, as in "accuracy [%] ρ=0.8"."""
-    words = [
-      ", ".join(filter(None, [unit.name, self.part])),
-      unit.unit and f"[{unit.unit}]",
-      heading(self.set),
-    ]
-    return self.head or " ".join(filter(None, words))
+    name = f"{unit.name}, {self.part}".removesuffix(", ")
+    words = [name, unit.unit and f"[{unit.unit}]", heading(self.set)]
+    head = self.head or " ".join(filter(None, words))
+    digits = unit.digits if self.digits is None else self.digits
+    return head, unit._replace(digits=digits)
 
 
 def table(
@@ -79,29 +65,27 @@ def table(
   if not shown:
     return pd.DataFrame()
   names = pd.concat(shown.values())[[*by]].drop_duplicates().sort_index()
-  order = pd.concat([rivals for _, rivals in _rivals(names, by)])
+  order = pd.concat(_rivals(names, by))
   index = pd.MultiIndex.from_frame(order).set_names(axis_names(by))
   body = {}
   for column, lines in shown.items():
-    unit = column.unit(means)
+    head, unit = column.form(means)
     texts = _texts(lines, unit, by)
-    body[column.named(unit)] = [texts.get(key, _ABSENT) for key in index]
+    body[head] = [texts.get(key, _ABSENT) for key in index]
   return pd.DataFrame(body, index, dtype=object)
 
 
-def _rivals(
-  lines: pd.DataFrame, by: Sequence[str]
-) -> Iterable[tuple[object, pd.DataFrame]]:
+def _rivals(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
   """Groups the lines that differ in the last of `by` alone."""
   cell = list(by[:-1]) or np.zeros(len(lines))
-  return lines.groupby(cell, sort=False)
+  return [rivals for _, rivals in lines.groupby(cell, sort=False)]
 
 
 def _texts(
   lines: pd.DataFrame, unit: Quantity, by: Sequence[str]
 ) -> dict[tuple, str]:
   """Formats the numbers of a column: the values of `by` -> text."""
-  marked = {_leader(rivals, unit.best) for _, rivals in _rivals(lines, by)}
+  marked = {_leader(rivals, unit.best) for rivals in _rivals(lines, by)}
   texts = {}
   for i, line in lines.iterrows():
     ours = number(line.value, line.half, unit)
@@ -167,16 +151,15 @@ def axis_names(axes: Sequence[str]) -> list[str]:
 def main_table(means: pd.DataFrame) -> pd.DataFrame:
   """Makes the first table of a report, as text, of `Results.means`.
 
-  It has accuracy on every test set; on the last set forgetting, metrics of
-  eval.metrics, offload ratio and latency; what the paper prints; traffic and
-  the training's time. Cells may have different numbers of seeds.
+  Forgetting, eval.metrics, offloading and latency are those on the last set.
+  Cells may have different numbers of seeds.
   """
   sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
   printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
   metrics = [metric for metric in means.metric if metric not in QUANTITIES]
   columns = [
     *(Column("accuracy", name) for name in sets),
-    *(Column(metric, sets[-1]) for metric in _FORGETTING),
+    *(Column(name, sets[-1]) for name in ("late_accuracy", "gap", "backward")),
     *itertools.starmap(Column, printed.to_numpy()),
     *(Column(name, sets[-1]) for name in [*metrics, "offload", "latency"]),
     Column("bytes_per_round"),
@@ -215,22 +198,20 @@ def escaped(text: object) -> str:
 
 def terminal(lines: pd.DataFrame) -> str:
   """Writes a table as aligned text; a star marks the leading row."""
-  heads, *body = _written(lines, files.printable)
-  short = [
-    [_MARKED.sub(r"*\1", x).replace(" ± ", "±") for x in y] for y in body
-  ]
+  short = lines.replace({_MARKED: r"*\1", " ± ": "±"}, regex=True)
+  heads, *body = _written(short, files.printable)
   # The heads are passed as a line: tabulate widens columns that have headers.
   stacked = [head.replace(" ", "\n") for head in heads]
-  rows = [stacked, tabulate.SEPARATING_LINE, *short]
+  rows = [stacked, tabulate.SEPARATING_LINE, *body]
   text = _tabulate(rows, (), lines, "simple")
-  return "\n".join(line.rstrip() for line in text.splitlines())
+  return "\n".join(map(str.rstrip, text.splitlines()))
 
 
 def latex(lines: pd.DataFrame) -> str:
   """Writes a tabular for booktabs; LuaLaTeX and XeLaTeX know letters as ρ."""
   heads, *body = _written(lines, files.printable)
   text = _tabulate(body, heads, lines, "latex_booktabs")
-  return _MARKED.sub(r"\\textbf{\1}", text) + "\n"
+  return re.sub(_MARKED, r"\\textbf{\1}", text) + "\n"
 
 
 def _written(

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-FOLDER = "tensorboard"
-"""Folder in a workdir for `tensorboard --logdir`, with one run per method."""
-
+FOLDER = "tensorboard"  # in a workdir, for `tensorboard --logdir`
 Line = dict[str, Any]
 """One line of rounds.jsonl."""
 
@@ -21,10 +19,9 @@ class EventFile:
   """The event file of a method's training; a resumed one has several."""
 
   def __init__(self, workdir: Path, key: str, log: Iterable[Line]):
-    """Opens a file after the rounds of `log`.
+    """Opens a file after the rounds of `log`, which a first file has, too.
 
-    A reader forgets later rounds of earlier files, which a killed process may
-    have written. Without earlier files the rounds of `log` are written first.
+    A reader forgets later rounds of earlier files, which a kill may have left.
     """
     # Imported where it is used: it imports PyTorch if that is installed.
     from tensorboardX.event_file_writer import EventsWriter

@@ -13,7 +13,7 @@ from refusals import refused
 import splitjax
 from splitjax import PARTITIONS
 from splitjax.config.config import flat, value_of
-from splitjax.reports.paper_numbers import of_cell, set_name, table
+from splitjax.reports.paper_numbers import of_run, set_name, table
 from splitjax.reports.quantities import LARGEST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ def test_every_printed_number_has_a_row(case):
   cells, found = plan(*case).cells, set()
   for cell in cells:
     config = cell.config
-    printed_here = of_cell(config.paper, cell.values)
+    printed_here = of_run(cell.values, config.to_dict())
     found |= set(printed_here.index)
     labels = set()
     for key, spec in config.methods.items():

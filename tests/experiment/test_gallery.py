@@ -86,7 +86,7 @@ def assert_same_lines(one, two, **how):
 def test_a_run_leaves_report_figures_and_metrics(ran):
   config, workdir, results = ran
   assert results.rows == GATED + WHOLE
-  assert results.methods["fedavg+FT"] == "fedavg_ft"
+  assert results.runs[0].methods["fedavg+FT"] == "fedavg_ft"
   for name in ("report.md", "report.csv", "numbers.csv", "config.json"):
     assert (workdir / name).stat().st_size > 0
   assert {path.stem for path in workdir.glob("*.png")} >= {

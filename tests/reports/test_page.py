@@ -94,7 +94,8 @@ def test_a_page(make, tmp_path):
 
 def test_the_largest_sections_are_left_out(tmp_path):
   accuracy = {f"m{i}": (0.5, 0.5) for i in range(61)}
-  text = page.text(made_up.run(accuracy=accuracy, methods={}), tmp_path)
+  path = page.write_page(made_up.run(accuracy=accuracy, methods={}), tmp_path)
+  text = path.read_text(encoding="utf-8")
   _, first, _, details, *_ = text.split("\n## ")
   assert first.count("\n| m") == 62  # with the head
   assert details.startswith("Accuracy in detail\n\n61 lines are too many")

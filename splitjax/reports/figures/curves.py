@@ -244,11 +244,9 @@ def _metric_of(table: pd.DataFrame) -> str:
 
 def _ordered(names: pd.Series) -> list[Any]:
   """Lists names as they come, and numbers by their size."""
-  order = list(dict.fromkeys(names))
-  try:
-    return sorted(order, key=float)
-  except ValueError:
-    return order
+  order = pd.Series(names.unique())
+  number = pd.to_numeric(order, errors="coerce")
+  return list(order[number.sort_values(kind="stable").index])
 
 
 def look(number: int) -> _Look:
