@@ -11,7 +11,7 @@ _PUBLIC = {
   "cost": "Cost RoundWork grams of_round whole_round",
   "exits": "Exits Outputs alike both_logits evaluate_clients"
   " personalise_clients",
-  "forgetting": "backward_transfer late_numbers performance_gap positions queue"
+  "forgetting": "backward_transfer late_numbers performance_gap positions"
   " stops",
   "gate": "Answered GRID best calibration default_grid estimate patches"
   " decide score sweep",

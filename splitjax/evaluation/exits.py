@@ -26,6 +26,8 @@ from splitjax.models import network, sizes
 from splitjax.models.network import Backbone
 from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree
 
+Values = Array | np.ndarray
+
 
 class Exits(NamedTuple):
   """Predictions of both exits for every sample.
@@ -34,15 +36,15 @@ class Exits(NamedTuple):
   floats are NaN and `client` is -1: they would be another client's.
   """
 
-  entropy: Array | np.ndarray  #: [N, M] float32, of the client's exit, nats
-  confidence: Array | np.ndarray  #: [N, M] float32, its largest softmax value
-  client: Array | np.ndarray  #: [N, M] int32, its prediction
-  server: Array | np.ndarray  #: [N, M] int32, the server's prediction
+  entropy: Values  #: [N, M] float32, of the client's exit, nats
+  confidence: Values  #: [N, M] float32, its largest softmax value
+  client: Values  #: [N, M] int32, its prediction
+  server: Values  #: [N, M] int32, the server's prediction
   #: [N, M, 2, C] float32, the softmax of the client's exit and of the server;
   #: None unless a metric needs them
-  probabilities: Array | np.ndarray | None = None
+  probabilities: Values | None = None
   #: [N, M, 2] bool, whether the logits of client and server are finite
-  finite: Array | np.ndarray | None = None
+  finite: Values | None = None
 
 
 class Outputs(NamedTuple):

@@ -132,27 +132,9 @@ def positions(subject: Subject) -> dict[str, int]:
   """Maps classes to their clients' position in the server's cycles, if any."""
   if subject.method.topology not in IN_TURN:
     return {}
-  ranks = orders.positions(queue(subject), subject.backbone.classes)
+  ranks = orders.positions(subject.queue, subject.backbone.classes)
   named = zip(subject.task.class_names, ranks or (), strict=False)
   return {name: rank for name, rank in named if rank >= 0}
-
-
-def queue(subject: Subject) -> Queue:
-  """Makes the queue of a method whose clients are one cohort."""
-  (plan,) = subject.plans
-  steps, _ = plan.of_round(subject.sizes)
-  groups = subject.task.test_sets.groups
-  if groups is None:
-    groups = subject.task.class_counts.argmax(axis=1)
-  config = subject.config
-  return Queue(
-    order=config.order.name,
-    rounds=config.rounds,
-    seed=config.seed,
-    turn=config.order.batches,
-    steps=steps,
-    label=groups,
-  )
 
 
 # Within a round: the network before its last full cycle, and after each group
@@ -174,8 +156,8 @@ def within_round(
   "label" [S].
   """
   sets = subject.task.test_sets
-  line = queue(subject)
-  turns, labels = stops(order[: len(line.label), number], line)
+  clients = subject.fleet.num_clients  # before those of padding
+  turns, labels = stops(order[:clients, number], subject.queue)
   matrices = list[np.ndarray]()
   for count in turns:
     # The round ends here: later steps are not taken.
@@ -188,10 +170,10 @@ def within_round(
   }
 
 
-def stops(order: np.ndarray, line: Queue) -> tuple[list[int], list[int]]:
+def stops(order: np.ndarray, queue: Queue) -> tuple[list[int], list[int]]:
   """Finds the stops before the last full cycle and after each group in it.
 
-  In a full cycle every client has a turn, of up to `line.turn` steps. `order`
+  In a full cycle every client has a turn, of up to `queue.turn` steps. `order`
   [N, T] int is the position of each client's steps in the service; NO_TURN for
   steps not taken. Returns the number of steps before each stop, and the label
   that was served last, -1 before the cycle.
@@ -201,12 +183,12 @@ def stops(order: np.ndarray, line: Queue) -> tuple[list[int], list[int]]:
   are [2, 3, 4], their labels [-1, 4, 7].
   """
   client, step = np.nonzero(order != NO_TURN)
-  served = line.label[client[np.argsort(order[client, step])]]
+  served = queue.label[client[np.argsort(order[client, step])]]
 
   # Cycles are full until the client with the fewest steps has taken its last.
-  full = max(1, -(-int(line.steps.min()) // line.turn))
+  full = max(1, -(-int(queue.steps.min()) // queue.turn))
   begin, end = (
-    int(np.minimum(line.steps, cycles * line.turn).sum())
+    int(np.minimum(queue.steps, cycles * queue.turn).sum())
     for cycles in (full - 1, full)
   )
   turns = [begin]

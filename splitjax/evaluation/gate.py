@@ -28,7 +28,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from splitjax.data.test_sets import Holdout
-from splitjax.evaluation.exits import Exits, copied
+from splitjax.evaluation.exits import Exits, Values, copied
 from splitjax.evaluation.means import ratio
 from splitjax.types import UserError
 
@@ -38,16 +38,18 @@ GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 At 0 all samples are offloaded; at 2.4, above log 10, none is."""
 
 
+Sides = tuple[str, ...]
+"""Which exits can answer: both, or one ("device only" and "server only" of
+SplitGP's Table IV), as in `Method.answers`."""
+
+
 class Answered(NamedTuple):
   """What both exits answered to the clients' samples, and who may answer."""
 
   exits: Exits  #: arrays [N, M]
-  labels: np.ndarray  #: [N, M] int, or [M] if clients have the same samples
-  #: [R, N, M] bool, the samples of each test set; or int, each sample's weight
-  samples: np.ndarray
-  #: which exits can answer: both, or one ("device only" and "server only" of
-  #: SplitGP's Table IV), as in `Method.answers`
-  sides: tuple[str, ...] = ("client", "server")
+  labels: np.ndarray  #: [N, M] int
+  samples: np.ndarray  #: [R, N, M] bool, those of each test set
+  sides: Sides = ("client", "server")
 
 
 class Gated(NamedTuple):
@@ -76,11 +78,7 @@ def default_grid(classes: int) -> tuple[float, ...]:
   return tuple(scale * threshold for threshold in GRID)
 
 
-def offloads(
-  entropy: Array | np.ndarray,
-  threshold: Array | np.ndarray,
-  sides: tuple[str, ...],
-) -> Array | np.ndarray:
+def offloads(entropy: Values, threshold: Values, sides: Sides) -> Values:
   """Tells which samples are offloaded, [..., M] bool: the gate's decision.
 
   Of entropies [..., M] at thresholds [..., 1]; one of the `sides` alone answers
@@ -111,10 +109,10 @@ def score(answered: Answered, threshold: np.ndarray | float) -> Gated:
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   correct = np.empty(size.shape)
   sent = np.empty(size.shape)
-  for r, weight in enumerate(answered.samples):
+  for r, samples in enumerate(answered.samples):
     answers, away = decide(answered, limit[r])
-    correct[r] = ((answers == answered.labels) * weight).sum(axis=-1)
-    sent[r] = (away * weight).sum(axis=-1)
+    correct[r] = (samples & (answers == answered.labels)).sum(axis=-1)
+    sent[r] = (samples & away).sum(axis=-1)
   return Gated(limit, ratio(correct, size), ratio(sent, size), size)
 
 

@@ -1,8 +1,8 @@
 """Inference latency and split depths.
 
-This is the model of SplitGP (Han et al., INFOCOM 2023, eq. 28-33) and HARMONY
-(Youn et al., 2026, eq. 12), not a measured time: parameters over computing
-power plus channels over bandwidth, in the units of the papers' tables.
+A model, not a measured time: parameters over computing power plus channels over
+bandwidth, in the units of the papers' tables (SplitGP, Han et al., INFOCOM
+2023, eq. 28-33; HARMONY, Youn et al., 2026, eq. 12).
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from splitjax.evaluation.gate import Sides
 from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Subject
 from splitjax.models import BACKBONES
@@ -20,6 +21,9 @@ from splitjax.models.network import Backbone
 from splitjax.models.sizes import outputs, parts_at
 from splitjax.options import Spec
 from splitjax.types import UserError
+
+Numbers = np.ndarray | float
+"""Values of N clients, [..., N], or of one client."""
 
 
 class Sizes(NamedTuple):
@@ -35,16 +39,13 @@ class Sizes(NamedTuple):
 class Resources(NamedTuple):
   """Computing powers and bandwidth, in the units of the papers."""
 
-  client_power: np.ndarray | float = 20.0  #: [N] P_C; a number for one client
+  client_power: Numbers = 20.0  #: [N] P_C; a number for one client
   server_power: float = 100.0  #: P_S
   bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP, numbers per time
 
 
 class Needs(NamedTuple):
-  """What inference of a client's test set takes, [..., N]: SplitGP's Table I.
-
-  Of its |D| samples the client sends the share beta = Pr(Tx) to the server.
-  """
+  """What inference of a test set takes, [..., N] (SplitGP's Table I)."""
 
   storage: np.ndarray  #: [N] |phi| + |h|, parameters that a client stores
   computation: np.ndarray  #: (|phi| + |h|) |D|, parameters passed there
@@ -66,16 +67,13 @@ class Needs(NamedTuple):
 
 
 def needs(
-  sizes: Sizes,
-  samples: np.ndarray | int,
-  offloaded: np.ndarray | float,
-  sides: tuple[str, ...],
+  sizes: Sizes, samples: Numbers, offloaded: Numbers, sides: Sides
 ) -> Needs:
   """Counts what inference of |D| = `samples` [..., N] of each client takes.
 
-  The share `offloaded` [..., N] of them goes to the server; if only one of the
-  `sides` (`Method.answers`) can answer, none or all. |h| counts only if the
-  client can. A client without samples needs nothing.
+  The share beta = Pr(Tx) = `offloaded` [..., N] of them goes to the server; if
+  only one of the `sides` (`Method.answers`) can answer, none or all. |h| counts
+  only if the client can.
   """
   share = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if len(sides) == 1:
@@ -93,9 +91,7 @@ def needs(
 # Where a network is deployed: the clients of a run, and the alternatives.
 
 
-def deployments(
-  sizes: Sizes, pixels: float
-) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
+def deployments(sizes: Sizes, pixels: float) -> dict[str, tuple[Sizes, Sides]]:
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
   In "client" the client has the whole network (SplitGP eq. 28), in "server" the
@@ -146,19 +142,17 @@ class Propositions(NamedTuple):
 def propositions(
   sizes: Sizes,
   resources: Resources,
-  offloaded: np.ndarray | float,
+  offloaded: Numbers,
   pixels: float,
   limit: float = math.inf,
 ) -> Propositions:
   """Computes up to where a cut is fast enough (SplitGP Prop. 1-3, eq. 31-33).
 
-  1. One sample takes tau' = `limit` at most, at |phi| up to
-     P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S)
-     / (P_S - beta P_C)
+  1. One sample takes tau' = `limit` at most, at |phi| up to P_C P_S
+     (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S) / (P_S - beta P_C)
   2. The cut beats the network at the client, at P_C up to
      (|theta| - |h|) / (beta (q_c / R + |theta| / P_S))
-  3. The cut beats the network at the server, at R up to
-     (q - beta q_c)
+  3. The cut beats the network at the server, at R up to (q - beta q_c)
      / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
      which follows from eq. 29 and 30; eq. 33 prints (1 - beta) before |phi| too
 

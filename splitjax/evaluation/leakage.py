@@ -28,10 +28,10 @@ from splitjax.types import Tree, UserError
 if TYPE_CHECKING:
   from splitjax.experiment.trained import Trained
 
-# Of the decoder: public images of a step, Adam's first rate, and channels.
 _BATCH = 32
 _RATE = 3e-3
 _WIDTH = 16
+"""Public images of the decoder's steps, Adam's first rate, and channels."""
 
 
 class Messages(NamedTuple):
@@ -220,8 +220,8 @@ def reconstruction(
   features = standard(features)
   images = jnp.asarray(image[public.sample[0]]) / 255.0
   mean_image = images.mean(axis=0)
-  init, decode = _decoder(features.shape[1:], mean_image.shape)
   init_key, batch_key = jax.random.split(jax.random.key(seed))
+  params, decode = _decoder(init_key, features.shape[1:], mean_image.shape)
   rule = OPTIMIZERS["adam"](0.9)
 
   def error(params, rows):
@@ -240,15 +240,15 @@ def reconstruction(
   def train(params):
     return jax.lax.fori_loop(0, steps, step, (params, rule.init(params)))[0]
 
-  params = train(init(init_key))
+  params = train(params)
   z = standard(jnp.asarray(messages.sent["up/features"], float))
   return np.clip(np.asarray(mean_image + decode(params, z)), 0.0, 1.0)
 
 
 def _decoder(
-  features: tuple[int, ...], image: tuple[int, ...]
-) -> tuple[Callable[[Array], Tree], Callable[[Tree, Array], Array]]:
-  """Makes (key) -> params and (params, features) -> differences of images.
+  key: Array, features: tuple[int, ...], image: tuple[int, ...]
+) -> tuple[Tree, Callable[[Tree, Array], Array]]:
+  """Makes params and the function (params, features) -> differences of images.
 
   Features, those without spatial axes as one pixel, pass a convolution, the
   sub-pixel shuffle and two more; a linear convolution with a shuffle is added.
@@ -268,12 +268,11 @@ def _decoder(
     (zeros, (side, side, k, channels * up * across)),
   ]
 
-  def init(key):
-    keys = jax.random.split(key, len(layers))
-    return [
-      (draw(layer_key, shape), jnp.zeros(shape[-1]))
-      for layer_key, (draw, shape) in zip(keys, layers, strict=True)
-    ]
+  keys = jax.random.split(key, len(layers))
+  params = [
+    (draw(layer_key, shape), jnp.zeros(shape[-1]))
+    for layer_key, (draw, shape) in zip(keys, layers, strict=True)
+  ]
 
   def convolve(layer, x):
     kernel, bias = layer
@@ -291,4 +290,4 @@ def _decoder(
     x = convolve(out, jax.nn.relu(convolve(middle, x)))
     return x + shuffle(convolve(linear, z))
 
-  return init, decode
+  return params, decode

@@ -93,15 +93,14 @@ def measure(
   """
   exits, labels, samples, _ = answered
   out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
-  labels = np.broadcast_to(labels, samples.shape[1:])
   for r, limit in enumerate(threshold if specs else ()):
     answers, away = gate.decide(answered, limit)
     for n in np.flatnonzero(samples[r].any(axis=1)):
-      rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
-      arguments = [labels[n][rows], answers[n][rows]]
+      rows = np.flatnonzero(samples[r, n])
+      arguments = [labels[n, rows], answers[n, rows]]
       if exits.probabilities is not None:
         both = np.asarray(exits.probabilities[n])
-        arguments.append(both[rows, away[n][rows].astype(int)])
+        arguments.append(both[rows, away[n, rows].astype(int)])
       for key, spec in specs.items():
         out[key][r, n] = _number(key, spec, arguments)
   return out
@@ -110,9 +109,9 @@ def measure(
 def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
   """Calls a metric with as many of its arguments as it takes."""
   field = f"eval.metrics.{key}"
-  arguments = arguments[: _arguments(spec)]
+  metric = METRICS[spec.name]
   try:
-    value = np.asarray(METRICS[spec.name](*arguments, **spec.options))
+    value = np.asarray(metric(*arguments[: _arguments(spec)], **spec.options))
   except UserError as error:
     raise UserError(f"{field} ({spec.name}): {error}") from None
   if value.shape or value.dtype.kind not in "biuf":

@@ -102,17 +102,16 @@ def on_end(end: End) -> Finding:
     return Finding()
   assert options.delta is not None
   sent = releases(end)
-  parts = {name: [name] for name in sent}
-  if ups := [name for name in sent if name.startswith("up/")]:
-    parts["up"] = ups
+  parts = {name: [of_clients] for name, of_clients in sent.items()}
+  ups = [sent[name] for name in sent if name.startswith("up/")]
   numbers = list[Number]()
   notes = list[str]()
-  for part, names in parts.items():
-    by_client = zip(*(sent[name] for name in names), strict=True)
+  for part, messages in (parts | ({"up": ups} if ups else {})).items():
+    by_client = zip(*messages, strict=True)
     values = [epsilon(client, options.delta) for client in by_client]
-    median = statistics.median(values)
     for label in end.subject.labels:
       numbers.append(Number("epsilon", max(values), label, part))
+      median = statistics.median(values)
       numbers.append(Number("epsilon_median", median, label, part))
     if max(values) > _LARGE and part in sent:
       times = max(release.times for release in sent[part])

@@ -10,6 +10,7 @@ import numpy as np
 
 from splitjax.data.feed import BatchPlan
 from splitjax.fleet import Fleet
+from splitjax.fleet.orders import Queue
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone
 from splitjax.types import Net, Number, Shard, State
@@ -35,6 +36,7 @@ class Subject(NamedTuple):
   fleet: Fleet  #: its clients, divided among the devices
   plans: tuple[BatchPlan, ...]  #: each cohort's batches
   shards: tuple[Shard, ...]  #: each cohort's data
+  queue: Queue  #: in which a server takes the batches, if clients have turns
   sizes: np.ndarray  #: [N] int, training samples of each client, on the host
   batch: int  #: the clients' batch size; a small cohort's may be less
 

@@ -255,7 +255,7 @@ def make_subject(task: Task, key: str) -> Subject:
   )
   split = task.image, task.label
   groups = task.test_sets.groups
-  plans, shards = cohorts.deal(
+  plans, shards, queue = cohorts.deal(
     method, fleet, split, parts, plan, queue, validation, groups
   )
 
@@ -271,6 +271,7 @@ def make_subject(task: Task, key: str) -> Subject:
     fleet=fleet,
     plans=plans,
     shards=tuple(map(placed, shards)),
+    queue=queue,
     sizes=np.array([len(part) for part in parts]),
     batch=plan.batch,
   )

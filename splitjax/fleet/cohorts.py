@@ -28,8 +28,8 @@ def deal(
   queue: Queue,
   validation: Parts = (),
   groups: np.ndarray | None = None,
-) -> tuple[tuple[BatchPlan, ...], tuple[Shard, ...]]:
-  """Returns the plan and the data of each cohort of a method's clients.
+) -> tuple[tuple[BatchPlan, ...], tuple[Shard, ...], Queue]:
+  """Returns each cohort's plan and data, and the queue of a method's clients.
 
   `split` are inputs [Z, ...] and labels [Z] int32; `parts` and `validation` are
   rows of it for each client. `plan` has the epochs of a round without its limit
@@ -61,12 +61,12 @@ def deal(
     if method.topology in IN_TURN:
       steps, _ = of_cohort.of_round(sizes[ids])
       label = counts.argmax(axis=1) if groups is None else groups[ids]
-      clients = queue._replace(steps=steps, label=label)
-      table = orders.positions_of_steps(clients, of_cohort, len(numbers))
+      queue = queue._replace(steps=steps, label=label)
+      table = orders.positions_of_steps(queue, of_cohort, len(numbers))
       shard = shard._replace(service_order=jnp.asarray(table))
     plans.append(of_cohort)
     shards.append(shard)
-  return tuple(plans), tuple(shards)
+  return tuple(plans), tuple(shards), queue
 
 
 def group_of(

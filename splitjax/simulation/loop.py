@@ -168,7 +168,7 @@ def simulate(
   held_back = list[np.ndarray]()
   if method.validates and validation is not None:
     held_back = [validation] * len(parts)
-  plans, shards = cohorts.deal(
+  plans, shards, _ = cohorts.deal(
     method, fleet, split, parts, plan, queue, held_back
   )
   return Simulation(method=method, fleet=fleet, plans=plans, shards=shards)

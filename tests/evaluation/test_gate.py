@@ -60,8 +60,6 @@ DIVERGED = ONE.exits._replace(entropy=np.full((1, 3), np.nan, np.float32))
     # A side that answers alone answers whatever the threshold is.
     (ONE._replace(sides=("server",)), math.inf, 1 / 3, 1),
     (ONE._replace(sides=("client",)), 0.0, 2 / 3, 0),
-    # Sample 1 drawn twice, sample 0 once: the server has 2 of 3 right.
-    (ONE._replace(samples=np.array([[[1, 2, 0]]])), 0.0, 2 / 3, 1),
   ],
 )
 def test_thresholds_by_hand(answered, threshold, accuracy, offloaded):

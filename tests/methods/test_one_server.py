@@ -81,7 +81,7 @@ def test_the_partitions_groups_are_served_one_after_another():
   # Every label has a position: that of its clients.
   place = np.array(list(evaluation.positions(subject).values()))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert evaluation.queue(subject).label.tolist() == group.tolist()
+  assert subject.queue.label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():
