@@ -162,12 +162,9 @@ def _of_run(
   rows = dict[str, str]()
   for key, spec in methods.items():
     about = finished.get(key)
-    if about is None:
-      remarks.append(f"not finished: {run} {key}")
-      continue
-    if about.rounds < most[key]:
-      share = f"{about.rounds} of {most[key]} rounds"
-      remarks.append(f"left out: {run} {key}, {share}")
+    if about is None or about.rounds < most[key]:
+      part = f", {about.rounds} of {most[key]} rounds" if about else ""
+      remarks.append(f"not finished: {run} {key}{part}")
       continue
     # Stored rows begin with the method's key; its label may be corrected.
     label = spec.get("label") or key

@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files
-from splitjax.config.config import Config, assign, value_of
+from splitjax.config.config import Config
 from splitjax.config.sweep import Cell, check_seeds
-from splitjax.experiment import (
-  machine,
-  reporting,
-  summary,
-  workdirs,
-)
+from splitjax.experiment import machine, reporting, summary, workdirs
 from splitjax.experiment.console import Stop, never, say
 from splitjax.experiment.task import Task, build
 from splitjax.experiment.train import train
@@ -207,15 +202,13 @@ def _grid(
   else:
     workdirs.check_empty(workdir, "grid")
   # All cells of a grid share one config, so only one of them is compared.
-  for name, values in list(started.items())[:1]:
-    theirs, _ = workdirs.read_config(workdir / name)
-    ours = cells[0].config
-    assign(theirs, {field: value_of(ours, field) for field in values})
-    trees = [files.plain(c.to_dict()) for c in (theirs, ours)]
-    # The config of a cell over seeds has no seed.
+  for name in [*started][:1]:
+    theirs = workdirs.read_run(workdir / name)["config"]
+    ours = files.plain(cells[0].config.to_dict())
     differs = workdirs.difference(
-      {"config": trees[0] | {"seed": 0}, "data": {"sweep": stored["fields"]}},
-      {"config": trees[1] | {"seed": 0}, "data": {"sweep": fields}},
+      {"config": theirs, "data": {"sweep": stored["fields"]}},
+      {"config": ours, "data": {"sweep": fields}},
+      free=("seed", *fields),
     )
     if differs:
       raise UserError(

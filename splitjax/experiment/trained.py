@@ -18,14 +18,9 @@ from splitjax.data import feed
 from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import exits, gate
+from splitjax.experiment import network as networks
 from splitjax.experiment import storage, workdirs
-from splitjax.experiment.network import (
-  Network,
-  abstract_state,
-  from_scratch,
-  make_method,
-  make_network,
-)
+from splitjax.experiment.network import Network
 from splitjax.experiment.programs import Programs, on_first_device
 from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
@@ -76,11 +71,9 @@ class Trained(NamedTuple):
 
   def __repr__(self) -> str:
     """Says what was trained; the parameters would fill the screen."""
-    kind = type(self.method).__name__
     count = self.network.fleet.num_clients
-    return (
-      f"Trained({kind}, after round {int(self.state.round)}, {count} clients)"
-    )
+    done = f"after round {int(self.state.round)}, {count} clients"
+    return f"Trained({type(self.method).__name__}, {done})"
 
   def client(self, n: AnyClient) -> Net:
     """Returns the network that answers for client n, personalised if it was."""
@@ -358,11 +351,11 @@ def load(
     if workdirs.kind_of(workdir) == "seeds":
       text = "holds one run per seed: name a seed's folder in it"
     raise UserError(f"--workdir={workdir} {text}")
-  network = make_network(from_scratch(settings), facts)
-  method = make_method(settings, network.backbone, key)
+  network = networks.make_network(networks.from_scratch(settings), facts)
+  method = networks.make_method(settings, network.backbone, key)
 
   def shapes(widths):  # of a state that was saved from any devices
-    return on_first_device(abstract_state(method, network, widths))
+    return on_first_device(networks.abstract_state(method, network, widths))
 
   path = storage.path_of(workdirs.folder(workdir, key), number)
   state = storage.read(path, shapes).state
@@ -391,7 +384,7 @@ def rebuilt(workdir: Path, config: Config, facts: Json) -> Task:
   Raises UserError if clients would have other samples than in the training.
   """
   # The trained weights are stored: no file of pretrained ones is needed.
-  task = build(from_scratch(config), facts["depth"])
+  task = build(networks.from_scratch(config), facts["depth"])
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"

@@ -236,24 +236,26 @@ def check_empty(workdir: Path, what: str) -> None:
     )
 
 
-def difference(stored: Json, current: Json) -> str | None:
+def difference(
+  stored: Json, current: Json, *, free: Sequence[str] = ()
+) -> str | None:
   """Describes the first field in which two runs differ; None if equal.
 
-  Both are as in config.json. Only methods that both have are compared, as each
-  trains by itself. `current` may have more rounds if this does not change the
-  rounds that both have.
+  Both are as in config.json, and may differ in the `free` fields. Only methods
+  that both have are compared, as each trains by itself. `current` may have more
+  rounds if this does not change the rounds that both have.
   """
   there = stored["config"]
   here = current["config"]
   shared = there["methods"].keys() & here["methods"].keys()
-  free = ["title", "rounds"]
+  named = ["title", "rounds", *free]
   for key in there["methods"] | here["methods"]:
-    free.append(f"methods.{key}.label" if key in shared else f"methods.{key}")
-  differs = first_difference(significant(there), significant(here), free)
+    named.append(f"methods.{key}.label" if key in shared else f"methods.{key}")
+  differs = first_difference(significant(there), significant(here), named)
   differs = differs or first_difference(stored["data"], current["data"])
   old = there["rounds"]
   new = here["rounds"]
-  if differs or old == new:
+  if differs or old == new or "rounds" in free:
     return differs
   rounds = f"rounds is {old} there and {new} here"
   if old > new:
