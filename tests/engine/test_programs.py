@@ -62,7 +62,8 @@ def test_one_program_serves_all_values_and_seeds(name, options, fields):
 @pytest.mark.parametrize("name", ["fedavg", "harmony"])
 def test_a_state_does_not_grow_with_its_clients(name):
   def size(clients):
-    state = jax.eval_shape(world(name, sizes=(4,) * clients).state)
+    made = world(name, sizes=(4,) * clients)
+    state = jax.eval_shape(made.start, made.method)
     kept = state.clients, state.server, state.outer
     return sum(trees.num_bytes(x) for x in kept)
 

@@ -1,9 +1,8 @@
 """PyTorch's outputs of whole networks, for tests that have no PyTorch.
 
-The networks in PyTorch's own modules, an eighth as wide as in the papers. After
-torchvision (ResNet, MobileNetV2) and pytorch-cifar (VGG, MobileNet), with
-submodules named as our parameters, so that copying them is a walk. In an
-environment with PyTorch, from the root of the repository,
+The networks in PyTorch's own functions, an eighth as wide as in the papers.
+After torchvision (ResNet, MobileNetV2) and pytorch-cifar (VGG, MobileNet). In
+an environment with PyTorch, from the root of the repository,
 
   PYTHONPATH=tests/helpers python -m torch_logits
 
@@ -13,323 +12,256 @@ running statistics and the gradients of the mean cross-entropy. Statistics and
 gradients are kept as one number a block.
 """
 
-from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import torch
 import whole_nets
-from torch import nn
+from torch.nn import functional
 
 from splitjax import models
 
 PATH = Path(__file__).resolve().parents[1] / "golden" / "torch.npz"
-KINDS = {"relu": nn.ReLU, "relu6": nn.ReLU6, "none": nn.Identity}
+relu, relu6 = functional.relu, functional.relu6
 
 
-def named(**modules):
-  """Modules one after another, by their names."""
-  return nn.Sequential(OrderedDict(modules))
+class Part(NamedTuple):
+  """A part of a network: trees of tensors in our order, and whether it trains.
+
+  Training writes its running statistics anew.
+  """
+
+  params: dict
+  stats: dict
+  train: bool
+
+  def __getitem__(self, name):
+    parts = (tree.get(name, {}) for tree in (self.params, self.stats))
+    return Part(*parts, self.train)
 
 
-def unit(c, f, k=3, stride=1, *, act="relu", bias=False, norm=True, pad=None):
-  """Convolution, batch norm where there is one, activation."""
-  pad = k // 2 if pad is None else pad
-  return named(
-    Conv_0=nn.Conv2d(c, f, k, stride, pad, bias=bias),
-    BatchNorm_0=nn.BatchNorm2d(f) if norm else nn.Identity(),
-    act=KINDS[act](),
+def none(x):
+  return x
+
+
+def conv(x, part, stride=1, pad=None, groups=1):
+  """Of our kernels [k, k, c, f]."""
+  kernel = part.params["kernel"].permute(3, 2, 0, 1)
+  pad = kernel.shape[-1] // 2 if pad is None else pad
+  bias = part.params.get("bias") if groups == 1 else None
+  return functional.conv2d(x, kernel, bias, stride, pad, groups=groups)
+
+
+def norm(x, part):
+  stats, params = part.stats, part.params
+  before = stats["var"].clone()
+  out = functional.batch_norm(
+    x, stats["mean"], stats["var"], params["scale"], params["bias"], part.train
+  )
+  if part.train:
+    # PyTorch keeps the unbiased variance, n / (n - 1) of ours.
+    count = x.numel() // x.shape[1]
+    moved = stats["var"] - 0.9 * before
+    stats["var"] = 0.9 * before + moved * (count - 1) / count
+  return out
+
+
+def chain(**blocks):
+  """Blocks one after another, by the names of their parts."""
+
+  def run(x, part):
+    for name, block in blocks.items():
+      x = block(x, part[name])
+    return x
+
+  return run
+
+
+def unit(stride=1, act=relu, pad=None, normed=True, pool=1):
+  """Convolution, batch norm where there is one, activation, max-pool."""
+
+  def run(x, part):
+    x = conv(x, part["Conv_0"], stride, pad)
+    x = act(norm(x, part["BatchNorm_0"]) if normed else x)
+    return functional.max_pool2d(x, pool)
+
+  return run
+
+
+def depthwise(stride, act):
+  """Depthwise convolution, whose kernel lies bare; batch norm, activation."""
+
+  def run(x, part):
+    x = conv(x, part, stride, groups=x.shape[1])
+    return act(norm(x, part["BatchNorm_0"]))
+
+  return run
+
+
+def residual(stride, widens, bottleneck):
+  """torchvision's BasicBlock, or its Bottleneck."""
+  strides = (1, stride, 1) if bottleneck else (stride, 1)
+  acts = (*(relu,) * (len(strides) - 1), none)
+  units = map(unit, strides, acts)
+  branch = chain(**{f"branch{i}": part for i, part in enumerate(units, 1)})
+
+  def run(x, part):
+    y = branch(x, part)
+    if stride != 1 or widens:
+      x = unit(stride, none)(x, part["shortcut"])
+    return relu(y + x)
+
+  return run
+
+
+def inverted(wider, stride, same):
+  """torchvision's InvertedResidual."""
+  first = {"expand": unit(1, relu6)} if wider else {}
+  branch = chain(
+    **first, depthwise=depthwise(stride, relu6), project=unit(1, none)
+  )
+
+  def run(x, part):
+    y = branch(x, part)
+    return x + y if same and stride == 1 else y
+
+  return run
+
+
+def dense(act=none, pool=0):
+  """A dense layer on what is flattened in our order, channels last."""
+
+  def run(x, part):
+    if pool and x.ndim == 4:
+      x = functional.adaptive_avg_pool2d(x, pool)
+    x = x.movedim(1, -1).flatten(1)
+    layer = part["Dense_0"].params
+    return act(functional.linear(x, layer["kernel"].T, layer["bias"]))
+
+  return run
+
+
+def conv1d(x, part):
+  """Along time our kernel is [k * c, f]; a max-pool behind it."""
+  layer = part["Dense_0"].params
+  c, f = x.shape[1], layer["kernel"].shape[1]
+  kernel = layer["kernel"].reshape(-1, c, f).permute(2, 1, 0)
+  return functional.max_pool1d(
+    relu(functional.conv1d(x, kernel, layer["bias"])), 2
   )
 
 
-class Depthwise(nn.Conv2d):
-  """Depthwise convolution, whose kernel lies bare; batch norm, activation."""
-
-  def __init__(self, c, stride, act):
-    super().__init__(c, c, 3, stride, 1, groups=c, bias=False)
-    self.BatchNorm_0 = nn.BatchNorm2d(c)
-    self.act = KINDS[act]()
-
-  def forward(self, x):
-    return self.act(self.BatchNorm_0(super().forward(x)))
+def mean(x, part=None):
+  return functional.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
-class Residual(nn.Module):
-  """torchvision's BasicBlock, or with inner != outer its Bottleneck."""
-
-  def __init__(self, c, inner, outer, stride):
-    super().__init__()
-    if inner == outer:
-      self.branch1 = unit(c, inner, 3, stride)
-      self.branch2 = unit(inner, outer, 3, act="none")
-      self.branch3 = nn.Identity()
-    else:
-      self.branch1 = unit(c, inner, 1)
-      self.branch2 = unit(inner, inner, 3, stride)
-      self.branch3 = unit(inner, outer, 1, act="none")
-    self.shortcut = nn.Identity()
-    if stride != 1 or c != outer:
-      self.shortcut = unit(c, outer, 1, stride, act="none")
-
-  def forward(self, x):
-    y = self.branch3(self.branch2(self.branch1(x)))
-    return torch.relu(y + self.shortcut(x))
+def wide_pool(x, part=None):
+  return functional.max_pool2d(x, 3, 2, 1)
 
 
-class Inverted(nn.Module):
-  """torchvision's InvertedResidual."""
-
-  def __init__(self, c, f, t, stride):
-    super().__init__()
-    self.expand = unit(c, t * c, 1, act="relu6") if t > 1 else nn.Identity()
-    self.depthwise = Depthwise(t * c, stride, "relu6")
-    self.project = unit(t * c, f, 1, act="none")
-    self.same = stride == 1 and c == f
-
-  def forward(self, x):
-    y = self.project(self.depthwise(self.expand(x)))
-    return x + y if self.same else y
-
-
-class Dense(nn.Module):
-  """A dense layer on what is flattened in our order, channels last."""
-
-  def __init__(self, c, f, relu=False, pool=0):
-    super().__init__()
-    self.pool = nn.AdaptiveAvgPool2d(pool) if pool else nn.Identity()
-    self.Dense_0 = nn.Linear(c, f)
-    self.act = KINDS["relu" if relu else "none"]()
-
-  def forward(self, x):
-    x = self.pool(x) if x.ndim == 4 else x
-    return self.act(self.Dense_0(x.movedim(1, -1).flatten(1)))
-
-
-MEAN = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-HIDDEN = 128, 64
-"""Widths of the dense layers behind convolutions."""
-
-
-def narrow(channels):
-  return [f // 8 for f in channels]
-
-
-def hidden(c, *widths):
+def hidden(count):
   """Dense layers with ReLU, dense1 and so on."""
-  pairs = zip((c, *widths), widths, strict=False)
-  return {f"dense{i}": Dense(*p, True) for i, p in enumerate(pairs, start=1)}
+  return {f"dense{i}": dense(relu) for i in range(1, count + 1)}
 
 
-def plain(c, filters, k, pooled, pad=None, norm=False):
+def plain(count, pooled, pad=None, normed=False):
   """Convolutions with bias, some with a max-pool behind them."""
-  out = {}
-  for i, f in enumerate(narrow(filters), start=1):
-    out[f"conv{i}"] = unit(c, f, k, bias=True, norm=norm, pad=pad)
-    if i in pooled:
-      out[f"conv{i}"].append(nn.MaxPool2d(2))
-    c = f
-  return out
-
-
-def mlp(c, width):
-  widths = c, width, width
   return {
-    f"block{i}": Dense(c, width, True) for i, c in enumerate(widths, start=1)
+    f"conv{i}": unit(pad=pad, normed=normed, pool=1 + (i in pooled))
+    for i in range(1, count + 1)
   }
 
 
-def cnn1d(c, k):
-  """40-32-16-8-4 steps."""
-  out = {}
-  for i, f in enumerate((4, 8), start=1):
-    conv, pool = nn.Conv1d(c, f, k), nn.MaxPool1d(2)
-    out[f"conv{i}"] = named(Dense_0=conv, act=nn.ReLU(), pool=pool)
-    c = f
-  return out | hidden(32, *HIDDEN)
-
-
-def cnn8(c):
-  """Edges of 28-14-7-3."""
-  filters = (32, 64, 128, 256, 256)
-  return plain(c, filters, 3, (1, 2, 4)) | hidden(288, *HIDDEN)
-
-
-def cnn4(c, pad, edge):
-  return plain(c, (32, 64), 5, (1, 2), pad) | hidden(8 * edge * edge, 64)
-
-
-def vgg11(c):
-  filters = (64, 128, 256, 256, 512, 512, 512, 512)
-  return plain(c, filters, 3, (1, 2, 4, 6, 8), norm=True)
-
-
-def resnet(c, stages, bottleneck, joined):
+def resnet(stages, bottleneck, joined):
   """Stem, pool, blocks, mean; `joined`: the first three are one block."""
-  stem, pool = unit(c, 8, 7, 2), nn.MaxPool2d(3, 2, 1)
-  blocks, c = [], 8
-  groups = zip(stages, narrow((64, 128, 256, 512)), strict=True)
-  for i, (count, inner) in enumerate(groups):
-    outer = 4 * inner if bottleneck else inner
-    for j in range(count):
-      stride = 2 if i > 0 and j == 0 else 1
-      blocks.append(Residual(c, inner, outer, stride))
-      c = outer
+  blocks = []
+  for stage, count in enumerate(stages):
+    for i in range(count):
+      stride = 2 if stage > 0 and i == 0 else 1
+      blocks.append(residual(stride, bottleneck and i == 0, bottleneck))
+  out = {"stem": unit(2), "pool": wide_pool}
   if joined:
-    blocks[0] = named(parts_0=stem, parts_1=pool, parts_2=blocks[0])
-  out = {} if joined else {"stem": stem, "pool": pool}
+    parts = {"parts_0": unit(2), "parts_1": wide_pool, "parts_2": blocks[0]}
+    blocks[0], out = chain(**parts), {}
   out |= {f"block{i}": block for i, block in enumerate(blocks, start=1)}
-  return {**out, "mean": MEAN}
+  return {**out, "mean": mean}
 
 
-def mobilenet_v1(c, repeats):
-  out, i = {"stem": unit(c, 4, 3, 1)}, 0
-  c = 4
-  groups = zip(narrow((64, 128, 256, 512, 1024)), repeats, strict=True)
-  for g, (f, count) in enumerate(groups):
-    for j in range(count):
-      i += 1
-      deep = Depthwise(c, 2 if g > 0 and j == 0 else 1, "relu")
-      point = unit(c, f, 1)
-      if i < sum(repeats):
-        out |= {f"dw{i}": deep, f"pw{i}": point}
-      else:
-        out[f"block{i}"] = named(parts_0=deep, parts_1=point, mean=MEAN)
-      c = f
+def mobilenet_v1(repeats):
+  out, last = {"stem": unit()}, sum(repeats)
+  firsts = np.cumsum(repeats)[:-1] + 1  # of all groups but the first
+  for i in range(1, last + 1):
+    deep = depthwise(2 if i in firsts else 1, relu)
+    if i < last:
+      out |= {f"dw{i}": deep, f"pw{i}": unit()}
+    else:
+      out[f"block{i}"] = chain(parts_0=deep, parts_1=unit(), mean=mean)
   return out
 
 
-def mobilenet_v2(c, repeats, strides):
-  out, i = {"stem": unit(c, 4, 3, strides[0], act="relu6")}, 0
-  c = 4
-  filters = narrow((16, 24, 32, 64, 96, 160, 320))
-  for g, (f, count) in enumerate(zip(filters, repeats, strict=True)):
-    for j in range(count):
-      i += 1
-      stride = strides[1 + g] if j == 0 else 1
-      out[f"block{i}"] = Inverted(c, f, 1 if g == 0 else 6, stride)
-      c = f
-  return {**out, "last": unit(c, 160, 1, act="relu6").append(MEAN)}
+def mobilenet_v2(groups):
+  """Of (blocks, stride of the first) in a group; the stem has stride 1."""
+  out = {"stem": unit(1, relu6)}
+  for group, (count, stride) in enumerate(groups):
+    for i in range(count):
+      block = inverted(group > 0, stride if i == 0 else 1, same=i > 0)
+      out[f"block{len(out)}"] = block
+  return {**out, "last": lambda x, part: mean(unit(1, relu6)(x, part))}
 
 
 NETWORKS = {
-  "mlp": lambda: mlp(7, 9),
-  "cnn1d": lambda: cnn1d(3, 9),
-  "cnn4": lambda: cnn4(1, 2, 7),
-  "cnn8": lambda: cnn8(1),
-  "vgg11": lambda: vgg11(3),
-  "resnet18": lambda: resnet(3, (2, 1, 1, 1), False, False),
-  "resnet50": lambda: resnet(3, (2, 1, 1, 1), True, True),
-  "resnet101": lambda: resnet(3, (1, 1, 2, 1), True, False),
-  "mobilenet_v1": lambda: mobilenet_v1(3, (1, 2, 1, 1, 1)),
-  # Strides up to 32x32, the stem's first.
-  "mobilenet_v2": lambda: mobilenet_v2(
-    3, (1, 2, 1, 1, 1, 1, 1), (1, 1, 1, 2, 2, 1, 2, 1)
+  "mlp": {f"block{i}": dense(relu) for i in (1, 2, 3)},
+  "cnn1d": {"conv1": conv1d, "conv2": conv1d, **hidden(2)},
+  "cnn4": {**plain(2, (1, 2), pad=2), **hidden(1)},
+  "cnn8": {**plain(5, (1, 2, 4)), **hidden(2)},
+  "vgg11": plain(8, (1, 2, 4, 6, 8), normed=True),
+  "resnet18": resnet((2, 1, 1, 1), False, False),
+  "resnet50": resnet((2, 1, 1, 1), True, True),
+  "resnet101": resnet((1, 1, 2, 1), True, False),
+  "mobilenet_v1": mobilenet_v1((1, 2, 1, 1, 1)),
+  # Strides up to 32x32.
+  "mobilenet_v2": mobilenet_v2(
+    ((1, 1), (2, 1), (1, 2), (1, 2), (1, 1), (1, 2), (1, 1))
   ),
 }
 POOLS = {"cnn4": 3, "cnn8": 3, "vgg11": 2}
 """Network -> edge of what its exits pool to, if it is not 1."""
 
 
-def network(name, net, full):
-  """Block, exit or head -> its module, with our parameters."""
-  made, sizes = NETWORKS[name](), models.outputs(net)
-  assert tuple(made) == net.names()
-  for depth in net.cuts:
-    *edges, c = sizes[net.names()[depth - 1]]
-    pool = POOLS.get(name, 1) if len(edges) == 2 else 0
-    inputs = int(c * (pool**2 or np.prod(edges)))
-    exit_ = Dense(inputs, whole_nets.CLASSES, pool=pool)
-    made[models.exit_name(depth)] = exit_
-  made["head"] = Dense(sizes[net.names()[-1]][-1], whole_nets.CLASSES)
-  for key, module in made.items():
-    trees = full.params[key], full.stats[key]
-    for path, array in jax.tree_util.tree_leaves_with_path(trees):
-      view = ours_of(tensor(module, path[1:]).data)
-      # Along time our kernel is [k * c, f].
-      view.copy_(torch.tensor(array).reshape(view.shape))
-    own = len(jax.tree.leaves(full.params[key]))
-    assert len([*module.parameters()]) == own, key
-  return made
+def outputs(name, net, full, images, train):
+  """Exit or head -> logits; with all tensors of the pass."""
+  blocks, exit_ = NETWORKS[name], dense(pool=POOLS.get(name, 1))
+  assert tuple(blocks) == net.names()
 
+  def tensors(tree, learned):
+    return jax.tree.map(lambda x: torch.tensor(x, requires_grad=learned), tree)
 
-ATTRIBUTES = {
-  "kernel": "weight",
-  "scale": "weight",
-  "bias": "bias",
-  "mean": "running_mean",
-  "var": "running_var",
-}
-
-
-def tensor(module, path):
-  """PyTorch's tensor of one of our leaves."""
-  for step in path:
-    module = getattr(module, ATTRIBUTES.get(step.key, step.key))
-  return module
-
-
-def ours_of(x):
-  """A view in our order: [f, c, k, k] as [k, k, c, f], [f, c] as [c, f]."""
-  x = x.permute(*range(x.ndim - 1, -1, -1))
-  return x.transpose(0, 1) if x.ndim == 4 else x
-
-
-def images(case, count):
-  """Inputs with channels behind the samples."""
-  return torch.tensor(whole_nets.inputs(case, count)).movedim(-1, 1)
-
-
-def inference(net, made, x):
-  """Exit or head -> logits."""
-  out = {}
-  for depth, block in enumerate(net.names(), start=1):
-    x = made[block].eval()(x)
+  whole = Part(tensors(full.params, train), tensors(full.stats, False), train)
+  out, x = {}, torch.tensor(images).movedim(-1, 1)
+  for depth, (block, run) in enumerate(blocks.items(), start=1):
+    x = run(x, whole[block])
     if depth in net.exits:
-      name = models.exit_name(depth)
-      out[name] = made[name](x)
-  return out | {"head": made["head"](x)}
+      place = models.exit_name(depth)
+      out[place] = exit_(x, whole[place])
+  return out | {"head": dense()(x, whole["head"])}, whole
 
 
-def note(norm, inputs):
-  """Keeps how many numbers a batch norm normalises over."""
-  norm.count = inputs[0].numel() // inputs[0].shape[1]
-
-
-def step(net, made, full, x):
+def step(name, net, full, images):
   """The head's logits of a training pass, statistics and gradients."""
-  for block in net.names():
-    for part in made[block].modules():
-      if isinstance(part, nn.BatchNorm2d):
-        part.register_forward_pre_hook(note)
-    x = made[block].train()(x)
-  logits = made["head"](x)
+  told, whole = outputs(name, net, full, images, train=True)
   label = torch.tensor(whole_nets.labels())
-  nn.functional.cross_entropy(logits, label).backward()
+  functional.cross_entropy(told["head"], label).backward()
 
-  def gradient(module, path, _):
-    return ours_of(tensor(module, path).grad).numpy()
+  def projected(tree, read):
+    arrays = (jax.tree.map(read, tree[k]) for k in (*net.names(), "head"))
+    return [whole_nets.projected(x) for x in arrays]
 
-  def statistic(module, path, old):
-    new = tensor(module, path).numpy()
-    if path[-1].key == "mean":
-      return new
-    # PyTorch keeps the unbiased variance, n / (n - 1) of ours.
-    count = tensor(module, path[:-1]).count
-    return 0.9 * old + (new - 0.9 * old) * (count - 1) / count
-
-  def projected(read, trees, name):
-    def leaf(path, old):
-      return read(made[name], path, old)
-
-    tree = jax.tree_util.tree_map_with_path(leaf, trees[name])
-    return whole_nets.projected(tree)
-
-  names = (*net.names(), "head")
   return {
-    "trained": logits.detach().numpy(),
-    "statistics": [projected(statistic, full.stats, name) for name in names],
-    "gradients": [projected(gradient, full.params, name) for name in names],
+    "trained": told["head"].detach().numpy(),
+    "statistics": projected(whole.stats, lambda x: x.numpy()),
+    "gradients": projected(whole.params, lambda x: x.grad.numpy()),
   }
 
 
@@ -339,11 +271,10 @@ def main():
   out = {}
   for name, case in whole_nets.CASES.items():
     net, full = whole_nets.filled(case)
-    made = network(name, net, full)
-    with torch.no_grad():
-      told = inference(net, made, images(case, whole_nets.SHOWN))
+    images = whole_nets.inputs(case, whole_nets.SHOWN)
+    told, _ = outputs(name, net, full, images, train=False)
     out |= {f"{name}/{key}": y.numpy() for key, y in told.items()}
-    told = step(net, made, full, images(case, whole_nets.TRAINED))
+    told = step(name, net, full, whole_nets.inputs(case, whole_nets.TRAINED))
     out |= {f"{name}/{key}": value for key, value in told.items()}
   np.savez_compressed(PATH, **out)
 

@@ -204,9 +204,9 @@ def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
 
   trial = world(name, change=dropped)
   calls.clear()
-  state = jax.eval_shape(trial.state)
+  state = jax.eval_shape(trial.start, trial.method)
   monkeypatch.setattr(losses, "each_cross_entropy", forbidden)
-  jax.eval_shape(trial.round, state)
+  jax.eval_shape(trial.round, trial.method, state)
   assert calls
 
   def personalised(state, shards):
