@@ -17,6 +17,7 @@ from worlds import (
   distance,
   of_kind,
   play,
+  rounds,
   spied,
   world,
 )
@@ -221,7 +222,7 @@ def test_chunks_of_one_client_take_its_own_steps_and_no_more():
   made = world("splitgp", sizes=sizes, epochs=2, chunk=1)
   place = of_kind(made, Counting)
   taken.clear()
-  jax.block_until_ready(place.round(place.method, place.start(place.method)))
+  rounds(place)
   jax.effects_barrier()
   # Batches of four: three an epoch, or one.
   assert len(taken) == sum(2 * -(-size // 4) for size in sizes)

@@ -14,6 +14,7 @@ from worlds import (
   networks,
   of_kind,
   planned,
+  rounds,
   same_bits,
   spoilt,
   world,
@@ -75,14 +76,9 @@ def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
     method = dataclasses.replace(made.method, on=on)
     place = planned(made._replace(method=method), dropped=dropped)
     before = jax.device_get(networks(place, place.start(place.method)))
-    state = place.start(place.method)
-    for _ in range(2):  # they are masked in every round
-      state, metrics = place.round(place.method, state)
-    return (
-      before,
-      networks(place, state),
-      *jax.device_get((state.server, metrics)),
-    )
+    # They are masked in every round.
+    state, (_, metrics) = rounds(place, 2)
+    return before, networks(place, state), jax.device_get(state.server), metrics
 
   _, nets, server, metrics = outcome(1.0, dropped & False)
   before, nets_without, server_without, without = outcome(0.0, dropped)
@@ -115,11 +111,9 @@ def test_a_large_network_costs_only_its_client(name, number=1):
       return super().send(client, server, context, samples, weight, key)
 
   made = of_kind(made, Large)
-  state = made.start(made.method)
-  for _ in range(3):
-    state, metrics = made.round(made.method, state)
-    assert set(np.flatnonzero(metrics.masked)) <= {number}
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
+  state, metrics = rounds(made, 3)
+  assert not any(np.delete(x.masked, number).any() for x in metrics)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
   for other, net in enumerate(networks(made, state)):
     largest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(net))
     assert largest < 100 or other == number, other
@@ -154,10 +148,8 @@ class Marked(spoilt(METHODS["splitgp"], PARTS)):
 
 def test_one_bad_number_is_enough():
   made, bad = of_kind(world("splitgp"), Marked), [*PARTS]
-  state, _ = made.round(made.method, made.start(made.method))
-  state, metrics = made.round(
-    made.method, state
-  )  # the round before has spoilt nothing
+  # The first round spoils nothing for the second.
+  state, (_, metrics) = rounds(made, 2)
   assert np.flatnonzero(metrics.masked).tolist() == bad
   sizes = np.concatenate([shard.size for shard in made.shards])
   numbers = np.concatenate([shard.number for shard in made.shards])
@@ -181,16 +173,15 @@ def test_one_bad_number_is_enough():
 )
 def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
   made = world(name, options=tuple(options.items()))
-  state = made.start(made.method)
-  before = jax.device_get((state.server, state.outer))
-  for count in range(2):
-    state, metrics = made.round(made.method, state)
-    assert metrics.undone and not metrics.masked.any(), count
+  first = made.start(made.method)
+  before = jax.device_get((first.server, first.outer))
+  state, metrics = rounds(made, 2, first)
+  assert all(x.undone and not x.masked.any() for x in metrics)
   assert same_bits((state.server, state.outer), before)
   nets = networks(made, state)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(nets))
-  made = world(name)
-  assert not made.round(made.method, made.start(made.method))[1].undone
+  _, (sound,) = rounds(world(name))
+  assert not sound.undone
 
 
 def test_moments_that_overflow_are_undone_too():
@@ -204,7 +195,7 @@ def test_moments_that_overflow_are_undone_too():
   outer = Outer(name="fedadam")
   made = of_kind(world("fedavg"), Large, outer=outer)
   before = jax.device_get(made.start(made.method).outer)
-  state, metrics = made.round(made.method, made.start(made.method))
+  state, (metrics,) = rounds(made)
   assert metrics.undone and not metrics.masked.any()
   assert same_bits(state.outer, before)
 

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 from marks import slow
-from worlds import of_kind, world
+from worlds import of_kind, rounds, world
 
 from splitjax import trees
 from splitjax.engine import round
@@ -71,10 +71,9 @@ def test_a_state_does_not_grow_with_its_clients(name):
   assert len(sizes) == 1 and sizes.pop() > 0
   # The first state is what all rounds keep.
   made = world(name)
-  state = made.start(made.method)
-  before = trees.num_bytes((state.clients, state.server))
-  state, _ = made.round(made.method, state)
-  assert trees.num_bytes((state.clients, state.server)) == before
+  before, (after, _) = made.start(made.method), rounds(made)
+  kept = [trees.num_bytes((x.clients, x.server)) for x in (before, after)]
+  assert kept[0] == kept[1]
   assert made.fleet.layout.size == 6
 
 
@@ -93,5 +92,4 @@ class Leaking(METHODS["splitgp"]):
 def test_a_round_that_sends_inside_a_gradient_says_so():
   made = world("splitgp")
   with pytest.raises(RuntimeError, match=SAID):
-    leaking = of_kind(made, Leaking)
-    leaking.round(leaking.method, leaking.start(leaking.method))
+    rounds(of_kind(made, Leaking))

@@ -17,6 +17,8 @@ from worlds import (
   one_shard,
   ordered,
   planned,
+  play,
+  rounds,
   same_bits,
   served,
   spoilt,
@@ -151,24 +153,15 @@ class Visited(SplitFedV2):
 def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
   monkeypatch.setitem(TOPOLOGIES, "visits", in_visits)
   made = ordered("splitfed_v2", batch_norm=True)
-  want, metrics = play(served(made, [0, 0, 0, 1, 1, 2, 2, 3]))
-  got, other = play(of_kind(made, Visited))
-  assert_close(got, want, TOLERANCE)
-  assert_close(other[-1].losses, metrics[-1].losses, TOLERANCE)
-
-
-def play(made, rounds=3):
-  """(Networks, the server's) after some rounds, and all metrics."""
-  state, metrics = made.start(made.method), []
-  for _ in range(rounds):
-    state, of_round = made.round(made.method, state)
-    metrics.append(jax.device_get(of_round))
-  return (networks(made, state), jax.device_get(state.server.net)), metrics
+  want = play(served(made, [0, 0, 0, 1, 1, 2, 2, 3]), 3)
+  got = play(of_kind(made, Visited), 3)
+  assert_close(got[1:3], want[1:3], TOLERANCE)
+  assert_close(got.metrics.losses, want.metrics.losses, TOLERANCE)
 
 
 def test_label_counts_are_billed_to_each_client_when_it_first_takes_part():
   options = {"options": (("second_cut", 3),), "participants": 1}
-  _, metrics = play(ordered("hydra", **options), 8)
+  _, metrics = rounds(ordered("hydra", **options), 8)
   known, want = set(), []
   for of_round in metrics:
     (who,) = np.flatnonzero(of_round.steps)
@@ -193,9 +186,9 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation():
     number=jnp.zeros(1, jnp.int32),
   )
   uncut = uncut._replace(shards=(shard,))
-  (held, server), _ = play(cut)
-  (want, _), _ = play(uncut)
-  assert_close(held[0].params | server.params, want[0].params, TOLERANCE)
+  got, want = play(cut, 3), play(uncut, 3).networks[0].params
+  whole = got.networks[0].params | got.server.params
+  assert_close(whole, want, TOLERANCE)
 
 
 def shard_sum(counts):
@@ -226,7 +219,7 @@ def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
   def outcome(on, dropped):
     method = dataclasses.replace(made.method, on=on)
     place = planned(made._replace(method=method), dropped=dropped)
-    state, metrics = place.round(place.method, place.start(place.method))
+    state, (metrics,) = rounds(place)
     return jax.device_get((networks(place, state), state.server, metrics))
 
   nets, server, metrics = outcome(1.0, dropped & False)
@@ -248,7 +241,7 @@ def test_a_non_finite_server_is_undone():
   # The first step overflows.
   made = ordered("splitfed_v2", outer=(("lr", 3e38), ("momentum", None)))
   before = jax.device_get(made.start(made.method).server.net)
-  state, metrics = made.round(made.method, made.start(made.method))
+  state, (metrics,) = rounds(made)
   assert metrics.masked.all()
   assert_close(jax.device_get(state.server.net), before, 0.0)
 
@@ -257,24 +250,27 @@ def test_a_non_finite_server_is_undone():
 def test_dropped_clients_cost_no_turn_and_leave_the_server(name):
   made = world(name, outer=(("weight_decay", 0.1),), batch_norm=True)
   place = planned(made, dropped=np.ones((6, 1), bool))
-  state, metrics = place.round(place.method, place.start(place.method))
+  state, (metrics,) = rounds(place)
   assert metrics.participants == 0 and metrics.wire["up/labels"] == 0
   assert_close(state.server.net, place.start(place.method).server.net, 0.0)
 
 
+def prefix_bytes(made):
+  """The size of part-1."""
+  return trees.num_bytes(networks(made, made.start(made.method))[0].params)
+
+
 def test_splitnn_pays_for_every_hand_over():
   made = ordered("splitnn")
-  size = trees.num_bytes(networks(made, made.start(made.method))[0].params)
+  size = prefix_bytes(made)
   # The first client gets part-1 from the server. In the second round it is
   # handed on by the last client of the first, unless that is the same one.
-  for order, first, second in (
+  for order, *turns in (
     ([0, 1, 2, 3, 0, 1, 2, 0], (7, 8), (7, 7)),
     ([0, 0, 0, 1, 1, 2, 2, 3], (3, 4), (4, 4)),
   ):
     place = served(made, order)
-    state = place.start(place.method)
-    for up, down in (first, second):
-      state, metrics = place.round(place.method, state)
+    for (up, down), metrics in zip(turns, rounds(place, 2)[1], strict=True):
       sent = [metrics.wire[f"{way}/prefix"] for way in ("up", "down")]
       assert sent == [up * size, down * size]
 
@@ -287,9 +283,8 @@ def test_part_1_comes_from_who_was_last_in_the_round_before():
   )
   order = first.at[:, 1:].set(later[:, 1:])
   place = made._replace(shards=(made.shards[0]._replace(service_order=order),))
-  size = trees.num_bytes(networks(place, place.start(place.method))[0].params)
-  state, _ = place.round(place.method, place.start(place.method))
-  _, metrics = place.round(place.method, state)
+  size = prefix_bytes(place)
+  _, (_, metrics) = rounds(place, 2)
   # Client 3, who was last, is first: it hands on to 0, which does to 1 and 2.
   assert metrics.wire["up/prefix"] == metrics.wire["down/prefix"] == 3 * size
 
@@ -300,11 +295,9 @@ def test_who_misses_a_round_hands_nothing_on():
   # first client of a later round counts as another.
   made = ordered("splitnn", participants=2)
   made = served(made, [0, 0, 0, 1, 1, 2, 2, 3])
-  size = trees.num_bytes(networks(made, made.start(made.method))[0].params)
-  state, sent = made.start(made.method), []
-  for _ in range(2):
-    state, metrics = made.round(made.method, state)
-    sent.append([metrics.wire[f"{way}/prefix"] for way in ("up", "down")])
+  size = prefix_bytes(made)
+  ledgers = [metrics.wire for metrics in rounds(made, 2)[1]]
+  sent = [[x["up/prefix"], x["down/prefix"]] for x in ledgers]
   assert sent == [[size, 2 * size], [2 * size, 2 * size]]
 
 

@@ -48,13 +48,10 @@ def play(case: str) -> Numbers:
       batch_norm=bool(batch_norm),
       participants=4 if batch_norm else None,
     )
-    state, losses = trial.start(trial.method), list[dict]()
-    for _ in range(ROUNDS):
-      state, metrics = trial.round(trial.method, state)
-      losses.append({k: float(x) for k, x in metrics.losses.items()})
+    state, metrics = worlds.rounds(trial, ROUNDS)
     numbers = {
-      f"{name} loss": [of_round[name] for of_round in losses]
-      for name in sorted(losses[0])
+      f"{name} loss": [float(of_round.losses[name]) for of_round in metrics]
+      for name in sorted(metrics[0].losses)
     }
     networks = trial.networks(trial.method, state)
     for cohort, clients, nets in zip(

@@ -148,7 +148,7 @@ def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
 
   It holds the rows `held` back to validate on; -1 is padding.
   """
-  made = population(net, (4,), (tuple(rows),)).simulation
+  made = population(net, (4,), (tuple(rows),))
   (shard,), (plan,) = made.shards, made.plans
   validation = jnp.asarray(held, jnp.int32)
   shard = one_shard(shard, 0)._replace(validation=validation)
@@ -162,33 +162,18 @@ def parts_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
   return tuple(tuple(part.tolist()) for part in np.split(rows, ends[:-1]))
 
 
-class Population(NamedTuple):
-  """Clients of these depths with data, for any method."""
-
-  net: Backbone
-  depths: tuple[int, ...]
-  simulation: Simulation
-
-  def record(self, state: State, n: int) -> Client:
-    """What client n keeps, unbatched, on the host."""
-    return jax.device_get(self.simulation.client(state, n))
-
-  def client(self, method: Method, state: State, n: int) -> Net:
-    """The network of client n between rounds."""
-    return method.model(self.record(state, n), jax.device_get(state.server))
-
-
 def population(
   net: Backbone,
   depths: tuple[int, ...],
   parts: tuple[tuple[int, ...], ...],
   *,
-  batch_size: int = 4,
-  epochs: int = 1,
-  steps: int | None = None,
   participants: int | None = None,
-) -> Population:
-  """Clients of these depths with these rows of the stock."""
+  **plan: Any,
+) -> Simulation:
+  """Clients of these depths with these rows of the stock, for any method.
+
+  `plan` is epochs and steps of `simulate`.
+  """
   cohorts = tuple(
     Cohort(depth, tuple(n for n, k in enumerate(depths) if k == depth))
     for depth in sorted(set(depths))
@@ -196,18 +181,22 @@ def population(
   count = len(depths)
   fleet = Fleet(cohorts, (1.0,) * count, participants or count)
   method = METHODS["local"](backbone=net, optimizer=Optimizer(lr=0.1))
-  simulated = simulation.simulate(
-    method, *stock(), [np.array(rows) for rows in parts], fleet=fleet,
-    batch=batch_size, epochs=epochs, steps=steps,
-  )  # fmt: skip
-  return Population(net, depths, simulated)
+  rows = [np.array(part) for part in parts]
+  return simulation.simulate(
+    method, *stock(), rows, fleet=fleet, batch=4, **plan
+  )
 
 
-def start(world: Population, method: Method) -> State:
-  """The state before the first round, in buffers that may be donated."""
-  clients = world.simulation.fleet.layout
-  state = round.start(method, clients, full(world.net), jax.random.key(0))
+def start(world: Simulation, method: Method) -> State:
+  """The state before a population's first round, which may be donated."""
+  net, clients = full(world.method.backbone), world.fleet.layout
+  state = round.start(method, clients, net, jax.random.key(0))
   return jax.tree.map(jnp.copy, state)
+
+
+def client(world: Simulation, method: Method, state: State, n: int) -> Net:
+  """The network of client n between rounds, on the host."""
+  return jax.device_get(method.model(world.client(state, n), state.server))
 
 
 def one_client(method, plan, client, server, shard, round, key) -> ClientRound:
@@ -237,34 +226,40 @@ def one_shard(shard: Shard, row: int) -> Shard:
 
 
 def client_round(
-  world: Population,
+  world: Simulation,
   method: Method,
   n: int = 0,
   number: int = 0,
   state: State | None = None,
 ) -> ClientRound:
   """Client n in round `number`, from `state`; None: the first."""
-  state, made = state or start(world, method), world.simulation
-  (cohort,) = [i for i, c in enumerate(made.fleet.cohorts) if n in c.ids]
-  shard = one_shard(
-    made.shards[cohort], made.fleet.cohorts[cohort].ids.index(n)
-  )
+  state = state or start(world, method)
+  (cohort,) = [i for i, c in enumerate(world.fleet.cohorts) if n in c.ids]
+  row = world.fleet.cohorts[cohort].ids.index(n)
+  shard = one_shard(world.shards[cohort], row)
   key = jax.random.fold_in(jax.random.key(3), n)
   return one_client(
-    method, made.plans[cohort], made.client(state, n), state.server, shard,
+    method, world.plans[cohort], world.client(state, n), state.server, shard,
     jnp.int32(number), key,
   )  # fmt: skip
 
 
 def train(
-  world: Population, method: Method, count: int = 3, **changes: Any
+  world: Simulation, method: Method, count: int = 3, **changes: Any
 ) -> tuple[State, list[Metrics]]:
-  """Runs rounds; the last state, all metrics; `changes` such as faults."""
-  made = world.simulation._replace(**changes)
-  state, metrics = start(world, method), []
+  """Rounds of a population; `changes` such as faults."""
+  made = world._replace(method=method, **changes)
+  return rounds(made, count, start(world, method))
+
+
+def rounds(
+  made: Any, count: int = 1, state: State | None = None
+) -> tuple[State, list[Metrics]]:
+  """Runs rounds from a state, or from the first; the last, and all metrics."""
+  state, metrics = state or made.start(made.method), []
   for _ in range(count):
-    state, of_round = made.round(method, state)
-    metrics.append(of_round)
+    state, of_round = made.round(made.method, state)
+    metrics.append(jax.device_get(of_round))
   return state, metrics
 
 
@@ -325,16 +320,14 @@ def chunked(fleet: Fleet, chunk: int | None, count: int = 1) -> Fleet:
 class Memory(NamedTuple):
   """What a spy client counts over all rounds; `seen` is [Z], the rest [].
 
-  `seen` is how often each row of the data set was in a batch, `steps` counts
-  those that the engine should undo, too, and `drawn` is a number from the key
-  of the last step.
+  `seen` is how often each row of the data set was in a batch; `steps` counts
+  those that the engine should undo, too.
   """
 
   seen: jax.Array
   steps: jax.Array
   begun: jax.Array
   finished: jax.Array
-  drawn: jax.Array
 
 
 @pytree
@@ -357,7 +350,6 @@ class Spy(Method):
         steps=zero,
         begun=zero,
         finished=zero,
-        drawn=jnp.uint32(0),
       ),
     )
 
@@ -381,8 +373,7 @@ class Spy(Method):
       row = batch.image[:, 0, 0, :] @ jnp.array([1.0, 256.0])
       row = jnp.round(row).astype(jnp.int32)
       seen = seen.at[row].add(batch.real)
-    drawn = jax.random.bits(key, dtype=jnp.uint32)
-    memory = old._replace(seen=seen, steps=old.steps + 1, drawn=drawn)
+    memory = old._replace(seen=seen, steps=old.steps + 1)
     server = server._replace(memory=server.memory + jnp.array([0.0, 1.0]))
     return client._replace(memory=memory), server, {"one": jnp.ones(())}
 
@@ -504,14 +495,12 @@ class Outcome(NamedTuple):
 
 def play(made: Any, count: int = 2) -> Outcome:
   """Runs `count` rounds of a sandbox, or of what else has its methods."""
-  state = made.start(made.method)
-  for _ in range(count):
-    state, metrics = made.round(made.method, state)
+  state, metrics = rounds(made, count)
   return Outcome(
     clients=by_number(made, state),
     networks=networks(made, state),
     server=jax.device_get(state.server.net),
-    metrics=jax.device_get(metrics),
+    metrics=metrics[-1],
   )
 
 

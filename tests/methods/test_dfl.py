@@ -25,19 +25,11 @@ dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
 
 
 def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
-  parts = toys.parts_of(SIZES)
-  made = toys.population(method.backbone, (4,) * 4, parts)
-  ones = (1.0,) * 4
-  simulation = simulate(
-    method,
-    *toys.stock(),
-    [np.array(rows) for rows in parts],
-    fleet=made.simulation.fleet._replace(
-      hardware=Devices(ones, ones, compute, bandwidth)
-    ),
-    batch=4,
-  )
-  return made._replace(simulation=simulation)
+  parts, ones = toys.parts_of(SIZES), (1.0,) * 4
+  fleet = toys.population(NET, (4,) * 4, parts).fleet
+  fleet = fleet._replace(hardware=Devices(ones, ones, compute, bandwidth))
+  rows = [np.array(part) for part in parts]
+  return simulate(method, *toys.stock(), rows, fleet=fleet, batch=4)
 
 
 def test_prefixes_are_priced_where_they_are_used():
@@ -122,11 +114,11 @@ def test_cuts_price_the_ledger():
   method = dfl(backbone=net, warmup=0)
   made = world(method, compute, bandwidth)
   _, (metrics,) = toys.train(made, method, 1)
-  cost = cut_costs(made.simulation.fleet.hardware, net, 0.5)
+  cost = cut_costs(made.fleet.hardware, net, 0.5)
   cuts = np.array(net.cuts)[cost.argmin(axis=1)]
-  assert method.cuts(made.simulation.fleet).tolist() == cuts.tolist()
+  assert method.cuts(made.fleet).tolist() == cuts.tolist()
   assert len(set(cuts)) > 1
-  same = dfl(backbone=net, cut=3).cuts(made.simulation.fleet)
+  same = dfl(backbone=net, cut=3).cuts(made.fleet)
   assert same.tolist() == [3] * 4
   size, out = models.parameters(net), models.outputs(net)
   names = net.names()

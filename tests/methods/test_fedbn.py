@@ -12,33 +12,30 @@ import pytest
 import tiny
 from marks import slow
 from refusals import refused
-from worlds import networks, world
+from worlds import networks, rounds, world
 
 from splitjax import experiment
 from splitjax.models import is_norm
 
 
 @functools.cache
-def play(name, participants=None, local_norm=True, **options):
-  """Two rounds of six clients.
+def play(name, participants=None, **options):
+  """Two rounds of six clients with normalisation of their own.
 
-  Returns the trial, every client's network before the first round and after
-  each, the bytes of the last round, and the last state.
+  Returns every client's network before the first round and after each, and the
+  bytes of the last round.
   """
-  trial = world(
-    name,
-    batch_norm=True,
-    participants=participants,
-    options=tuple({"local_norm": local_norm, **options}.items()),
+  options = tuple({"local_norm": True, **options}.items())
+  made = world(
+    name, batch_norm=True, participants=participants, options=options
   )
-  state = trial.start(trial.method)
-  clients = [networks(trial, state)]
+  state = made.start(made.method)
+  clients = [networks(made, state)]
   for _ in range(2):
-    state, metrics = trial.round(trial.method, state)
+    state, (metrics,) = rounds(made, state=state)
     assert int(metrics.participants) == (participants or 6)
-    clients.append(networks(trial, state))
-  wire = {name: float(size) for name, size in metrics.wire.items()}
-  return trial, clients, wire, state
+    clients.append(networks(made, state))
+  return clients, metrics.wire
 
 
 def leaves(tree, norm):
@@ -69,7 +66,7 @@ def same(a, b, norm):
 )
 def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):
   options = {"warmup": 0} if name == "dfl" else {}
-  for before, after in itertools.pairwise(play(name, 2, **options)[1]):
+  for before, after in itertools.pairwise(play(name, 2, **options)[0]):
     pairs = list(zip(before, after, strict=True))
     kept = [same(old, new, norm=True) for old, new in pairs]
     assert [all(flags) for flags in kept] == [any(flags) for flags in kept]
@@ -89,7 +86,7 @@ def test_fedbn_needs_batch_norm():
 @pytest.mark.parametrize("name", ["fedavg", *slow("splitgp")])
 def test_a_blend_leaves_out_local_norm(name):
   """After a round from equal networks lam mixes what lam = 0 and 1 give."""
-  of_lam = {lam: play(name, lam=lam)[1][1] for lam in (0.0, 0.25, 1.0)}
+  of_lam = {lam: play(name, lam=lam)[0][1] for lam in (0.0, 0.25, 1.0)}
   for mean, blend, kept in zip(*of_lam.values(), strict=True):
     assert all(same(mean, kept, norm=True) + same(blend, kept, norm=True))
     mean, blend, kept = (leaves(net, False) for net in (mean, blend, kept))
@@ -100,9 +97,10 @@ def test_a_blend_leaves_out_local_norm(name):
 
 @pytest.mark.parametrize("name", ["fedavg", *slow("scaffold")])
 def test_the_ledger_has_no_norm(name):
-  params = play(name, 2)[1][0][0].params
-  size = 2 * sum(x.nbytes for x in leaves(params, norm=False).values())
+  clients, wire = play(name, 2)
+  kept = leaves(clients[0][0].params, norm=False)
+  size = 2 * sum(x.nbytes for x in kept.values())
   want = {"up/model": size, "down/model": size}
   if name == "scaffold":
     want |= {f"{way}/control_variate": size for way in ("up", "down")}
-  assert play(name, 2)[2] == want
+  assert wire == want

@@ -176,7 +176,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
   tau, since, fresh, last, previous = 2, 0, False, [-1] * 3, 0.0
   used_in = []
   for round in range(10):
-    state, metrics = world.simulation.round(method, state)
+    state, metrics = world.round(method, state)
     assert metrics.participants == 2
     own, clock = jax.device_get((state.clients[0].memory, state.server.memory))
     # Who took part in a round with a head says so himself.

@@ -157,7 +157,8 @@ def test_three_numbers_by_hand():
   assert got == pytest.approx(want, rel=1e-6)
 
 
-WORLD = toys.population(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
+DEPTHS = 1, 2, 2
+WORLD = toys.population(NET, DEPTHS, toys.parts_of((8, 6, 7)))
 
 
 @functools.cache
@@ -175,13 +176,13 @@ def played(down=False, rounds=2, **options):
 
 def test_after_a_round_prefixes_and_server_are_one_network():
   method, before, state, _ = played()
-  for n, depth in enumerate(WORLD.depths):
-    net = WORLD.client(method, state, n)
+  for n, depth in enumerate(DEPTHS):
+    net = toys.client(WORLD, method, state, n)
     for name in NET.names(0, depth):
       merged = state.server.net.params[name]
       assert toys.distance(net.params[name], merged) == 0
       assert toys.distance(merged, before.params[name]) > 1e-4
-  exits = [WORLD.client(method, state, n).params["exit2"] for n in (1, 2)]
+  exits = [toys.client(WORLD, method, state, n).params["exit2"] for n in (1, 2)]
   assert toys.distance(*exits) > 1e-4  # classifiers stay with their clients
 
 
@@ -191,7 +192,7 @@ def test_clients_keep_their_normalisation_and_the_server_its_own():
   world = toys.population(net, (1, 2, 2), toys.parts_of((8, 6, 7)))
   method = supersfl(backbone=net, local_norm=True)
   state, (metrics,) = toys.train(world, method, 1)
-  first, second = (world.client(method, state, n) for n in (1, 2))
+  first, second = (toys.client(world, method, state, n) for n in (1, 2))
   for part in (0, 1):  # parameters, then statistics
     leaves = [side[part]["block1"]["BatchNorm_0"] for side in (first, second)]
     assert toys.distance(*leaves) > 1e-4

@@ -20,6 +20,7 @@ from refusals import refused
 from splitjax.methods import METHODS
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer, Outer
+from splitjax.simulation import Simulation
 from splitjax.types import Metrics
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -45,7 +46,7 @@ class Play(NamedTuple):
     metrics: of the last round.
   """
 
-  world: toys.Population
+  world: Simulation
   method: Method
   states: list
   present: list
@@ -53,7 +54,7 @@ class Play(NamedTuple):
 
   def networks(self, state) -> list[by_hand.Net]:
     """The network of each client between rounds."""
-    nets = [self.world.client(self.method, state, n) for n in range(4)]
+    nets = [toys.client(self.world, self.method, state, n) for n in range(4)]
     return [by_hand.arrays(net.params) for net in nets]
 
 
@@ -67,7 +68,7 @@ def played(
   method = METHODS[name](backbone=NET, optimizer=optimizer, **options)
   state, states, present = toys.start(world, method), [], []
   for _ in range(rounds):
-    state, metrics = world.simulation.round(method, state)
+    state, metrics = world.round(method, state)
     states.append(jax.tree.map(np.asarray, state._replace(key=())))
     present.append(np.flatnonzero(metrics.steps).tolist())
   # Not always the same clients.
@@ -95,7 +96,7 @@ def follow(play: Play, of_client: Callable, tol: float, memory: bool) -> None:
     for n, net in enumerate(play.networks(state)):
       toys.assert_close(net, w, tol)
       if memory:
-        kept = play.world.record(state, n).memory
+        kept = play.world.client(state, n).memory
         toys.assert_close(by_hand.arrays(kept.params), own[n], tol)
 
 
@@ -205,7 +206,7 @@ def test_rounds_of_a_client_alone_by_hand(
   world = toys.population(NET, (4,), (ALONE,), epochs=3)
   method = make(name, PLAIN, **options)
   state, _ = toys.train(world, method, rounds)
-  got = by_hand.arrays(world.client(method, state, 0).params)
+  got = by_hand.arrays(toys.client(world, method, state, 0).params)
   net = by_hand.arrays(toys.whole(NET).params)
   for _ in range(rounds):
     net = by_hand_round(net, pull, rates, epochs)
@@ -228,7 +229,7 @@ def test_fedbabu_tunes_epochs_of_the_clients_own_steps():
   method = make("fedbabu", tune_epochs=2, inner_lr=0.1)
   client_round = toys.client_round(world(), method, 2)
   samples, state = client_round.samples, toys.start(world(), method)
-  client = world().record(state, 2)
+  client = world().client(state, 2)
   net = want = method.model(client, state.server)
   got = jax.jit(
     lambda: method.personalise(client, state.server, samples, KEY)
@@ -362,7 +363,7 @@ def test_rounds_in_numpy(name, of_client, options, rounds, memory):
 def test_per_fedavg_personalises_by_its_inner_step():
   play = played("per_fedavg", 2, few=3, meta="maml", inner_lr=0.2)
   samples = toys.samples(NET, PARTS[1])
-  client = play.world.record(play.states[0], 1)
+  client = play.world.client(play.states[0], 1)
   server = play.states[0].server
   key = jax.random.key(0)
   tuned = play.method.personalise(client, server, samples, key)
@@ -392,7 +393,7 @@ def test_three_rounds_of_scaffold_in_numpy():
     c = by_hand.plus(c, by_hand.scaled(share, mean(changes)))
     for n, net in enumerate(play.networks(state)):
       toys.assert_close(net, x, 1e-11)
-      kept = play.world.record(state, n).memory
+      kept = play.world.client(state, n).memory
       toys.assert_close(by_hand.arrays(kept), own[n], 1e-11)
     control = by_hand.arrays(state.server.memory.control)
     toys.assert_close(control, c, 1e-11)
@@ -447,7 +448,7 @@ def test_fedproto_answers_by_the_nearest_prototype():
   """A class that no participant had is never the nearest."""
   play = played("fedproto", 3, few=3, lam=2.0)
   state = play.states[0]
-  client = play.world.record(state, 2)
+  client = play.world.client(state, 2)
   mean, _ = state.server.memory
   memory = state.server.memory._replace(present=np.arange(3) != 1)
   server = state.server._replace(memory=memory)

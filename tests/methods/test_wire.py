@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
+from worlds import rounds
 
 import splitjax
 from splitjax import models, trees, wire
@@ -247,7 +248,7 @@ def test_split_methods_send_in_the_given_forms(name):
       features=Channel(form="int8"), gradients=Channel(form="topk", share=0.25)
     ),
   )
-  ledger = trial.round(trial.method, trial.start(trial.method))[1].wire
+  ledger = rounds(trial)[1][0].wire
   n = math.prod(models.outputs(trial.method.backbone)["block1"])
   features, gradients = SENDS.get(name, (1, {GRADIENT}))
   samples, k = sum(sandbox.SIZES), -(-n // 4)
