@@ -1,8 +1,10 @@
-"""The examples in the docstrings of public names and methods, run in order."""
+"""The examples in docstrings, run in order."""
 
 import doctest
+import functools
 import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,43 +14,30 @@ from marks import slow
 from tqdm import tqdm
 
 import splitjax
-from splitjax import METHODS, evaluation
 
 TESTS = Path(__file__).parent
 
-MODULES = (
-  "splitjax.methods",
-  "splitjax.models",
-  "splitjax.data",
-  "splitjax.evaluation.metrics",
-  "splitjax.fleet.allocation",
-  "splitjax.methods.optimizer",
-  "splitjax.methods.task_losses",
-  "splitjax.reports.figures",
-  "splitjax.wire",
-)
-"""Those that document a public registry, or are public themselves."""
-
-ALONE = ("set_up",)
+ALONE = ("splitjax.experiment.machine.set_up",)
 """Examples of a process in which jax has computed nothing."""
-LONGER = ("run_seeds", "check_backbone", "check_method")
+LONGER = (
+  "splitjax.experiment.runs.run_seeds",
+  "splitjax.models.contract.check_backbone",
+  "splitjax.simulation.check.check_method",
+)
 """Examples whose functions have quick tests of their own."""
 
 
+@functools.cache
 def documented():
-  """Name -> what has a docstring of its own; `run` writes what others load."""
-  names = ["run", *splitjax.__all__]
-  examples = {name: getattr(splitjax, name) for name in names}
-  examples = {name: x for name, x in examples.items() if callable(x)}
-  examples |= {name: importlib.import_module(name) for name in MODULES}
-  for name in ("export", "new_client"):
-    examples[f"Trained.{name}"] = getattr(splitjax.Trained, name)
-  for name in ("match_graph", "record", "epsilon", "noise_for"):
-    examples[f"evaluation.{name}"] = getattr(evaluation, name)
-  for name, factory in METHODS.items():
-    if ">>>" in (getattr(factory, "__doc__", None) or ""):
-      examples[f"METHODS[{name}]"] = factory
-  return examples
+  """Name -> example; that of `run` writes what others load."""
+  modules = pkgutil.walk_packages(splitjax.__path__, "splitjax.")
+  names = [module.name for module in modules if "__main__" not in module.name]
+  finder, found = doctest.DocTestFinder(), {}
+  for name in names:
+    tests = finder.find(importlib.import_module(name))
+    found |= {test.name: test for test in tests if test.examples}
+  first = "splitjax.experiment.runs.run"
+  return {first: found[first], **found}
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +47,10 @@ def folder(tmp_path_factory):
 
 
 def failures(name):
-  """What the example in a docstring prints otherwise than it says."""
-  value = documented()[name]
-  finder = doctest.DocTestFinder(recurse=False)
-  tests = finder.find(value, name, globs={value.__name__: value})
-  (test,) = [test for test in tests if test.examples]
+  """What an example prints otherwise than it says."""
   printed = []
-  doctest.DocTestRunner(verbose=False).run(test, out=printed.append)
+  runner = doctest.DocTestRunner(verbose=False)
+  runner.run(documented()[name], out=printed.append)
   return "".join(printed)
 
 

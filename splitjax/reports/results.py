@@ -45,7 +45,7 @@ class Results:
     >>> results = splitjax.report_again("runs/first")
     >>> results.sets
     ['0.2', '0.8']
-    >>> accuracy = results.value("HARMONY", "accuracy", "0.8")
+    >>> accuracy = results.value("splitgp", "accuracy", "0.8")
     >>> 0 <= accuracy <= 1
     True
   """

@@ -61,7 +61,7 @@ def same(a, b, norm):
   [
     "fedavg",
     *slow("fedprox", "scaffold", "ditto", "pfedme", "per_fedavg", "moon"),
-    *slow("fedbn", "fedper", "fedrep", "fedbabu", "dfl"),
+    *slow("fedbn", "fedper", "fedrep", "fedbabu", "dfl", "supersfl"),
   ],
 )
 def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):

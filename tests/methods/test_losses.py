@@ -113,23 +113,8 @@ def test_masked_mean():
   assert not jax.grad(losses.masked_mean)(x, padding).any()
 
 
-def test_cross_entropy():
-  rng = np.random.default_rng(0)
-  logits = rng.normal(size=(5, 4)) * 3
-  label = np.array([0, 3, 1, 1, 2])
-  real = np.array([True, True, False, True, True])
-  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  want = -np.log(p[np.arange(5), label])[real].mean()
-
-  def mean(logits):
-    by_sample = losses.each_cross_entropy(logits, jnp.asarray(label))
-    return losses.masked_mean(by_sample, jnp.asarray(real))
-
-  value, grad = jax.value_and_grad(mean)(jnp.asarray(logits))
-  assert float(value) == pytest.approx(want, rel=TOL)
-  slope = (p - np.eye(4)[label]) * real[:, None] / 4
-  np.testing.assert_allclose(grad, slope, atol=TOL)
-  # Far beyond exp's range, and in half precision.
+def test_cross_entropy_of_half_precision_is_exact():
+  """Also far beyond exp's range."""
   big = jnp.array([[1000.0, 0.0]], jnp.bfloat16)
   (loss,) = losses.each_cross_entropy(big, jnp.array([1]))
   assert float(loss) == 1000 and loss.dtype == jnp.float64
@@ -150,22 +135,19 @@ LABEL = np.array([0, 1, 2, 3, 3, 0])
 P = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 OWN = P[np.arange(6), LABEL]
 
-FORMULAS = [
-  ("cross_entropy", {}, -np.log(OWN)),
-  (
-    "label_smoothing",
-    {"smoothing": 0.2},
-    -0.8 * np.log(OWN) - 0.2 * np.log(P).mean(axis=1),
-  ),
-]
 
-
-@pytest.mark.parametrize(("name", "options", "want"), FORMULAS, ids=str)
-def test_a_loss_is_its_formula(name, options, want):
+@pytest.mark.parametrize(
+  ("name", "options", "share"),
+  [
+    ("cross_entropy", {}, 0.0),
+    ("label_smoothing", {"smoothing": 0.2}, 0.2),
+  ],
+)
+def test_a_loss_is_its_formula(name, options, share):
   loss = make_loss(name, C, options)
+  want = -(1 - share) * np.log(OWN) - share * np.log(P).mean(axis=1)
   np.testing.assert_allclose(loss(LOGITS, LABEL), want, rtol=0, atol=1e-13)
   slope = jax.grad(lambda logits: loss(logits, LABEL).sum())(LOGITS)
-  share = options.get("smoothing", 0.0)
   target = (1 - share) * np.eye(C)[LABEL] + share / C
   np.testing.assert_allclose(slope, P - target, rtol=0, atol=1e-13)
 
