@@ -6,34 +6,31 @@ import pytest
 import tiny
 from marks import slow
 
-import splitjax
-from splitjax import PARTITIONS, SHIFTS, evaluation, experiment
+from splitjax import evaluation, experiment
 from splitjax.experiment import Programs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+UNEQUAL = {
+  "eval__rhos": None,
+  "data__partition": "dirichlet(alpha=0.5, min_samples=8)",
+}
+
+
 def built(name, samples=None, shift="id_ood"):
   """Setup and first state of six clients of unequal test sets."""
-  c = tiny.tiny(own=name)
-  c.eval.samples = samples
-  c.eval.shift = splitjax.spec(SHIFTS, shift)
-  if shift != "id_ood":
-    c.eval.rhos = None
-    c.data.partition = splitjax.spec(
-      PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
-    )
-  task = experiment.build(tiny.resolved(c))
-  subject = experiment.make_subject(task, "own")
-  state = Programs(subject).begin()
-  return subject, state
+  fields = {} if shift == "id_ood" else UNEQUAL
+  subject = tiny.subject(
+    name, eval__samples=samples, eval__shift=shift, **fields
+  )
+  return subject, Programs(subject).begin()
 
 
 def trained(name, samples=None, shift="id_ood"):
   """The same after a round."""
   subject, state = built(name, samples, shift)
-  state, _ = Programs(subject).round(state)
-  return subject, state
+  return subject, Programs(subject).round(state)[0]
 
 
 def evaluated(subject, state, samples=None):

@@ -22,32 +22,23 @@ def none_kept():
   experiment.kept_programs.clear()
 
 
-def programs_of(config, key="own"):
-  """The round of a method of a config, and what its evaluation needs."""
-  task = experiment.build(config)
-  return Programs(experiment.make_subject(task, key)).compile().compiled()
-
-
-def config(name="splitgp", *, options=(), **changes):
-  draft = tiny.changed(tiny.tiny(own=name), **changes)
-  own = draft.methods["own"]
-  for option, value in dict(options).items():
-    own.set(option, value)
-  return tiny.resolved(draft)
+def programs_of(name="splitgp", **fields):
+  """The round of a method, and what its evaluation needs."""
+  return Programs(tiny.subject(name, **fields)).compile().compiled()
 
 
 def test_a_sweep_compiles_once():
   """Seeds, learning rates and weights of losses are data of a program."""
-  programs = programs_of(config(optimizer__weight_decay=1e-3))
-  others = (
-    config(optimizer__weight_decay=1e-3, seed=1, title="another"),
-    config(optimizer__weight_decay=1e-4, optimizer__lr=0.01),
-    config(optimizer__weight_decay=1e-3, options={"lam": 0.9, "gamma": 0.1}),
-  )
-  for other in others:
-    pairs = zip(programs, programs_of(other), strict=True)
-    assert all(a is b for a, b in pairs)
-  without = programs_of(config(optimizer__weight_decay=0.0))
+  decays = {"optimizer__weight_decay": 1e-3}
+  programs = programs_of(**decays)
+  for other in (
+    {**decays, "seed": 1, "title": "another"},
+    {"optimizer__weight_decay": 1e-4, "optimizer__lr": 0.01},
+    {**decays, "methods__own__lam": 0.9, "methods__own__gamma": 0.1},
+  ):
+    pairs = zip(programs, programs_of(**other), strict=True)
+    assert all(a is b for a, b in pairs), other
+  without = programs_of(optimizer__weight_decay=0.0)
   assert without[0] is not programs[0], "what is switched off has no number"
 
 
@@ -56,11 +47,7 @@ def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
 
   def trained(rule):
     monkeypatch.setitem(splitjax.OPTIMIZERS, "mine", rule)
-    method = Programs(
-      experiment.make_subject(
-        experiment.build(config(optimizer__name="mine")), "own"
-      )
-    )
+    method = Programs(tiny.subject("splitgp", optimizer__name="mine"))
     state, _ = method.round(method.begin())
     return jax.device_get(state.server.net.params)
 
@@ -73,14 +60,14 @@ def test_a_rule_that_is_defined_anew_is_the_new_one(monkeypatch):
 
 
 def test_a_method_registered_anew_is_another(monkeypatch):
-  first = programs_of(config("local"))[0]
+  first = programs_of("local")[0]
   monkeypatch.setitem(METHODS, "local", METHODS["fedavg"])
-  assert programs_of(config("local"))[0] is not first
+  assert programs_of("local")[0] is not first
 
 
 def test_no_data_are_kept_alive(none_kept):
-  task = experiment.build(config("local"))
-  subject = experiment.make_subject(task, "own")
+  subject = tiny.subject("local")
+  task = subject.task
   state = Programs(subject).begin()
   Programs(subject).round(state)
   leaves = [task.image, subject.shards[0].rows, state.server.net]
@@ -140,10 +127,8 @@ def gpu():
 
 def side_by_side(chunk="auto"):
   """A subject with so many of six clients at once."""
-  c = tiny.tiny(own="local")
-  c.system.devices, c.rounds = 1, 1
-  c.system.clients_per_chunk = chunk
-  return experiment.make_subject(experiment.build(tiny.resolved(c)), "own")
+  system = {"system__devices": 1, "system__clients_per_chunk": chunk}
+  return tiny.subject("local", rounds=1, **system)
 
 
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):

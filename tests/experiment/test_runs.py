@@ -16,11 +16,10 @@ from runs import draft, lines
 from selected import selected, timeless, values
 
 import splitjax
-from splitjax import PARTITIONS, SOURCES, evaluation, experiment
-from splitjax.data import Dataset, load
-from splitjax.engine.round import run_round
+from splitjax import PARTITIONS, evaluation, experiment
+from splitjax.data import load
 from splitjax.evaluation import Release, scores
-from splitjax.experiment import Programs, client_data
+from splitjax.experiment import client_data
 
 RNG = np.random.default_rng(0)
 Y = np.arange(96) % 3
@@ -75,14 +74,19 @@ CASES = {
   "mixtures": {},
   "drift": {"eval.shift": "out_of_client"},
   "held out": {"eval.shift": "local"},
+  "calibrated": {"eval.threshold_rule": "calibrated", "eval.holdout": 0.4},
   "one pool": {"eval.shift": "local", "data.pool": "all"},
   "the whole split": {"eval.shift": "global"},
   "domains": {**DOMAINS, "eval.domains": "contrast"},
   "noise": NOISE,
   "faults": {"faults.server_down": 0.5},
-  "series": {"optimizer.lr": 0.05},
+  "series": {"method": "hydra", "optimizer.lr": 0.05},
   "table": {"method": "local", "optimizer.lr": 0.05},
-  "token ids": {"optimizer.name": "adam", "optimizer.lr": 0.01},
+  "token ids": {
+    "method": "harmony",
+    "optimizer.name": "adam",
+    "optimizer.lr": 0.01,
+  },
   "images": {"method": "local"},
 }
 """What a run is on, and its fields."""
@@ -139,10 +143,16 @@ def test_a_task(case, tmp_path):
     assert task.network.backbone.shape == x.shape[1:]
   if case == "one pool":
     assert len(everyone) + sets.sets[0].sum() == 120 + 50
+  if case == "calibrated":
+    assert [len(part) for part in sets.parts] == [12] * 6
+    assert everyone.isdisjoint(np.concatenate(sets.validation).tolist())
+    plain = experiment.build(config("mixtures")).facts
+    assert task.facts["partition"] != plain["partition"]
   if case == "token ids":
     assert task.network.mean == task.network.std == ()
   elif case != "domains":  # whose statistics are of unchanged images
-    x = x[sorted(everyone)] if sets.pool == "train" else x
+    held_out = sets.pool == "train" or case == "calibrated"
+    x = x[sorted(everyone)] if held_out else x
     flat = x.reshape(-1, x.shape[-1]).astype(float)
     np.testing.assert_allclose(task.network.mean, flat.mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(task.network.std, flat.std(axis=0), rtol=1e-9)
@@ -428,49 +438,7 @@ def test_a_run_begins_with_the_weights_of_the_file(tmp_path):
     np.testing.assert_array_equal(full.params["block1"]["cls"], file["cls"])
 
 
-# Other inputs.
-
-
-@pytest.mark.parametrize(
-  ("method", "kind"),
-  [
-    ("hydra", "series"),
-    *slow(("harmony", "token ids"), ("per_fedavg", "token ids")),
-  ],
-)
-def test_methods_take_other_inputs(method, kind, tmp_path):
-  """Traced, not compiled: the state keeps its form."""
-  made = config(kind, tmp_path, method=method)
-  subject = experiment.make_subject(experiment.build(made), "own")
-  state = Programs(subject).begin()
-  after, told = jax.eval_shape(
-    lambda *given: run_round(
-      *given, layout=subject.fleet.layout, plans=subject.plans
-    ),
-    *(subject.method, state, subject.shards),
-  )
-  for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
-    assert (old.shape, old.dtype) == (new.shape, new.dtype)
-  assert told.losses
-
-
-def test_a_source_of_ones_own(monkeypatch, tmp_path):
-  """With names instead of numbers of classes, and float64."""
-  x, names = TABLE.copy(), np.array(["low", "middle", "up"])[Y]
-
-  def source(data_dir):
-    return Dataset("mine", 0, x, names, x[TESTED], names[TESTED])
-
-  monkeypatch.setitem(SOURCES, "mine", source)
-  fields = {"data.partition": "iid", "eval.shift": "global"}
-  made = config("table", tmp_path, **fields, **{"data.name": "mine"})
-  task = experiment.build(made)
-  assert task.data.class_names == ("low", "middle", "up")
-  assert task.data.train_image.dtype == np.float32
-  experiment.run(made, tmp_path / "run")
-  x[3, 1] = np.nan
-  with refused("data.name"):
-    experiment.build(made)
+# What is refused, or left out.
 
 
 REFUSED = [

@@ -1,7 +1,7 @@
 """A run that takes seconds: digits, the toy backbone, two rounds."""
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config
+from splitjax import METHODS, PARTITIONS, Config, experiment
 
 ONE_SERVER = {"splitfed_v2", "splitnn", "merge_sfl", "hydra"}
 """Methods whose clients have one depth."""
@@ -43,3 +43,14 @@ def changed(c, **fields):
 def resolved(c=None, **methods) -> Config:
   """The checked config, of `tiny` by default."""
   return Config.from_dict(tiny(**methods) if c is None else c)
+
+
+def config(name="harmony", **fields) -> Config:
+  """The checked config of a tiny run of one method, `own`."""
+  return resolved(changed(tiny(own=name), **fields))
+
+
+def subject(name="harmony", **fields):
+  """The method `own` of such a run."""
+  task = experiment.build(config(name, **fields))
+  return experiment.make_subject(task, "own")
