@@ -56,6 +56,8 @@ def declared(factory: Callable) -> dict[str, Option]:
   function = getattr(factory, "func", factory)  # of a partial
   bound = {*_BOUND, *getattr(factory, "keywords", ())}
   name = getattr(function, "__name__", type(function).__name__)
+  if not callable(function):
+    raise UserError(f"a {name} is no factory: give the function that makes it")
   try:
     hints = typing.get_type_hints(function, include_extras=True)
     arguments = inspect.signature(function).parameters

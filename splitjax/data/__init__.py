@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "augmentations": ["AUGMENTATIONS", "of_image"],
     "corruptions": ["corrupted", "deal_domains", "read_domains"],
     "dataset": ["checked", "fitting", "merged", "scale"],
-    "feed": ["BatchPlan", "Samples", "epochs", "shards", "standardise"],
+    "feed": ["BatchPlan", "Samples", "standardise"],
     "official": ["OFFICIAL", "prepare"],
     "partitions": ["HOLD", "deal", "round_fairly"],
     "sources": ["reader"],

@@ -306,13 +306,9 @@ def fitting(
   return array.astype(dtype, copy=False)
 
 
-_Scale = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation, see `scale`; () for token ids."""
-
-
 def scale(
   image: np.ndarray, rows: np.ndarray | None = None, vocabulary: int = 0
-) -> _Scale:
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
   The std of a constant channel is set to 1; token ids (`vocabulary` above 0)

@@ -17,7 +17,6 @@ from jax import Array
 
 from splitjax.data.augmentations import augmented
 from splitjax.data.dataset import blocks
-from splitjax.data.partitions import padded
 from splitjax.types import Batch, Shard
 
 
@@ -148,36 +147,3 @@ def digest(*arrays: np.ndarray) -> str:
     for block in blocks(array):
       hasher.update(block.tobytes())
   return hasher.hexdigest()
-
-
-def epochs(
-  local_epochs: int, local_steps: int | None, sizes: np.ndarray, batch: int
-) -> int:
-  """Returns how many epochs give all clients `local_steps`, unless None."""
-  if local_steps is None:
-    return local_epochs
-  steps = -(-sizes // batch)
-  return -(-local_steps // int(steps[steps > 0].min(initial=local_steps)))
-
-
-def shards(
-  image: Array,
-  label: Array,
-  parts: Sequence[np.ndarray],
-  classes: int,
-  numbers: Sequence[int],
-) -> Shard:
-  """Stacks the rows of a cohort's clients; `numbers` are theirs in the fleet.
-
-  `image` [Z, ...] and `label` [Z] int32 are the training split.
-  """
-  host = np.asarray(label)
-  counts = [np.bincount(host[part], minlength=classes) for part in parts]
-  return Shard(
-    image=image,
-    label=label,
-    rows=jnp.asarray(padded(parts)),
-    size=jnp.array([len(part) for part in parts], jnp.int32),
-    counts=jnp.asarray(np.stack(counts), jnp.int32),
-    number=jnp.array(numbers, jnp.int32),
-  )

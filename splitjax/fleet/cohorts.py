@@ -1,5 +1,6 @@
 """The data of a fleet's cohorts, and the batches that they train on."""
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -7,16 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax.data import feed
 from splitjax.data.feed import BatchPlan
 from splitjax.data.partitions import Parts, padded
 from splitjax.fleet import orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.fleet.orders import IN_TURN, Queue
-from splitjax.types import Shard
+from splitjax.types import Shard, Tree
 
 if TYPE_CHECKING:
   from splitjax.methods.method import Method
+
+_int32 = functools.partial(jnp.asarray, dtype=jnp.int32)
 
 
 def deal(
@@ -37,35 +39,45 @@ def deal(
   method's clients are served in turn, their order goes by these groups, or else
   by the label of most of a client's samples, in a tie the lowest.
   """
-  sizes = np.array([len(part) for part in parts])
-  epochs = feed.epochs(plan.epochs, plan.limit, sizes, plan.batch)
-  plan = plan._replace(epochs=epochs)
+  image, label = split
+  host_label = np.asarray(label)
+  count = functools.partial(np.bincount, minlength=method.backbone.classes)
+  counts = np.stack([count(host_label[part]) for part in parts])  # [N, C]
+  sizes = counts.sum(axis=1)
+  if plan.limit is not None:
+    # As many epochs as give every client its steps.
+    steps = -(-sizes // plan.batch)
+    least = int(steps[steps > 0].min(initial=plan.limit))
+    plan = plan._replace(epochs=-(-plan.limit // least))
   plans = []
   shards = []
   for cohort in fleet.cohorts:
     ids = list(cohort.ids)
     numbers = list(cohort.numbers)  # of padding clients, too
     of_cohort = plan.for_clients(sizes[ids].tolist())
-    rows = [parts[number] for number in numbers]
-    shard = feed.shards(*split, rows, method.backbone.classes, numbers)
-    counts = np.asarray(shard.counts)[: len(ids)]
-    if validation:
-      held_back = jnp.asarray(padded(validation)[numbers])
-      shard = shard._replace(validation=held_back)
-    group = group_of(method, fleet, counts, ids)
+    group = group_of(method, fleet, counts[ids], ids)
     if group is None and groups is not None:
       group = groups[ids]
-    if group is not None:
-      of_places = np.array(group, np.int32)[cohort.places]
-      shard = shard._replace(group=jnp.asarray(of_places))
+    order: Tree = ()
     if method.topology in IN_TURN:
       steps, _ = of_cohort.of_round(sizes[ids])
-      label = counts.argmax(axis=1) if groups is None else groups[ids]
-      queue = queue._replace(steps=steps, label=label)
-      table = orders.positions_of_steps(queue, of_cohort, len(numbers))
-      shard = shard._replace(service_order=jnp.asarray(table))
+      served = counts[ids].argmax(axis=1) if groups is None else groups[ids]
+      queue = queue._replace(steps=steps, label=served)
+      order = _int32(orders.positions_of_steps(queue, of_cohort, len(numbers)))
     plans.append(of_cohort)
-    shards.append(shard)
+    shards.append(
+      Shard(
+        image=image,
+        label=label,
+        rows=_int32(padded([parts[number] for number in numbers])),
+        size=_int32(sizes[numbers]),
+        counts=_int32(counts[numbers]),
+        number=_int32(numbers),
+        service_order=order,
+        group=() if group is None else _int32(group[cohort.places]),
+        validation=_int32(padded(validation)[numbers]) if validation else (),
+      )
+    )
   return tuple(plans), tuple(shards), queue
 
 

@@ -217,10 +217,12 @@ def learns(net: Backbone, full: Net) -> None:
   params = jax.tree.unflatten(form, moved)
   grads, plain = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
   leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(grads))
-  for i, (path, leaf) in enumerate(leaves):
-    name = jax.tree_util.keystr(path, simple=True, separator="/")
+  named = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  for path, leaf in leaves:
     if not np.isfinite(leaf).all():
-      raise Broken(f"the gradient of {name} is not finite")
+      raise Broken(f"the gradient of {named(path)} is not finite")
+  for i, (path, leaf) in enumerate(leaves):
+    name = named(path)
     if leaf.any() or name.endswith("bias"):
       continue
     changed = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]

@@ -8,10 +8,11 @@ import numpy as np
 from by_hand import batches_of_round
 from worlds import by_number, spied
 
-from splitjax import data, fleet
+from splitjax import METHODS, data, fleet, models, simulate
 from splitjax.data import AUGMENTATIONS
 from splitjax.engine import schedules
 from splitjax.engine.faults import Struck
+from splitjax.methods import Optimizer
 from splitjax.simulation.sandbox import SIZES, parts
 from splitjax.types import Shard
 
@@ -145,18 +146,27 @@ def test_plan_of_a_cohort():
 
 
 def test_shards_pad_and_count():
-  mine = [np.array([4, 8]), np.array([0, 7, 14]), np.array([6])]
-  image, label = jnp.asarray(PIXELS), jnp.asarray(LABEL)
-  shard = data.shards(image, label, mine, 7, (5, 0, 2))
-  assert shard.image is image and shard.label is label
-  assert shard.rows.tolist() == [[4, 8, -1], [0, 7, 14], [6, -1, -1]]
-  assert shard.size.tolist() == [2, 3, 1]
-  assert shard.number.tolist() == [5, 0, 2]
+  mine = [np.array(x) for x in ([4, 8], [1], [0, 7, 14], [6])]
+  net = models.toy((3, 2, 2), 7, depths=(1, 2))
+  method = METHODS["splitgp"](backbone=net, optimizer=Optimizer(lr=0.1))
+  # Client 1 has a depth of its own; a padding client repeats client 0.
+  cohorts = fleet.Cohort(1, (0, 2, 3), padding=1), fleet.Cohort(2, (1,))
+  clients = fleet.Fleet(cohorts, (1.0,) * 4, 4)
+  made = simulate(method, PIXELS, LABEL, mine, fleet=clients)
+  shard, other = made.shards
+  np.testing.assert_array_equal(shard.image, PIXELS)
+  np.testing.assert_array_equal(shard.label, LABEL)
+  pair = [4, 8, -1]
+  assert shard.rows.tolist() == [pair, [0, 7, 14], [6, -1, -1], pair]
+  assert shard.size.tolist() == [2, 3, 1, 2]
+  assert shard.number.tolist() == [0, 2, 3, 0]
+  assert (other.rows.tolist(), other.number.tolist()) == ([[1]], [1])
   # LABEL[i] = i mod 7: classes 4 and 1; three times 0; 6.
   assert shard.counts.tolist() == [
     [0, 1, 0, 0, 1, 0, 0],
     [3, 0, 0, 0, 0, 0, 0],
     [0, 0, 0, 0, 0, 0, 1],
+    [0, 1, 0, 0, 1, 0, 0],
   ]
   assert {x.dtype for x in shard[2:6]} == {jnp.dtype(jnp.int32)}
 

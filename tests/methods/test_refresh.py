@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from layers import Alone
 
-from splitjax import data, models, trees
+from splitjax import data, models, simulate, trees
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
@@ -33,7 +33,8 @@ def own(count):
   rng = np.random.default_rng(count)
   image = jnp.asarray(rng.integers(0, 256, (60, *SHAPE)), jnp.uint8)
   parts = np.split(rng.permutation(60)[: count + 23], [count])
-  both = data.shards(image, jnp.arange(60) % 3, parts, 3, [0, 1])
+  local = METHODS["local"](backbone=DENSE, optimizer=Optimizer(lr=0.1))
+  (both,) = simulate(local, image, np.arange(60) % 3, parts).shards
   shard = Shard(*both[:2], *trees.take(both[2:], 0))
   plan = data.BatchPlan(BATCH, 1, (90.0, 140.0), (60.0, 70.0))
   return Samples(shard, plan.for_clients([count, 23]))
