@@ -185,14 +185,6 @@ def undrawn(monkeypatch):
 
 
 @pytest.fixture
-def figures(no_figures):
-  """Figures in one test of a module without them."""
-  no_figures.undo()
-  yield
-  draw_nothing(no_figures.setattr)
-
-
-@pytest.fixture
 def blank(monkeypatch):
   """What one test draws are files alone."""
   monkeypatch.setattr(Figure, "savefig", touched)

@@ -44,7 +44,7 @@ class Results:
     >>> import splitjax
     >>> results = splitjax.report_again("runs/first")
     >>> results.sets
-    ['0.2', '0.8']
+    ['0.0', '0.2', '0.4', '0.6', '0.8']
     >>> accuracy = results.value("splitgp", "accuracy", "0.8")
     >>> 0 <= accuracy <= 1
     True
