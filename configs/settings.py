@@ -38,7 +38,7 @@ Methods = dict[str, Spec]
 
 
 class Entries:
-  """The get_config of a paper: a table or figure by its function's name."""
+  """What makes a paper's configs: a table or figure by its function's name."""
 
   def __init__(self, *makers: Callable[[str], Config]):
     self.makers = {maker.__name__: maker for maker in makers}

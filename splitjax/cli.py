@@ -33,7 +33,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from splitjax.config import loading
-from splitjax.config.config import Config, assign, near, slot_of
+from splitjax.config.config import Config, assign, near, paths, within
 from splitjax.config.sweep import Sweep, plan, read_axes
 from splitjax.experiment.console import CTRL_C, Stopped, listening, say
 from splitjax.fields import Text, unknown
@@ -170,8 +170,7 @@ for _name, _text in {
   " config.json. report needs none: numbers and configs are stored.",
   "workdir": "Folder for everything that a run writes.",
   "data_dir": "Folder of all prepared data, as --config.data.dir.",
-  "seeds": "Train once per seed and report over them: 0,1,2 is short for"
-  " --sweep=seed=0,1,2.",
+  "seeds": "Train once per seed: 0,1,2 is short for --sweep=seed=0,1,2.",
   "compilation_cache": "Folder of compiled programs, by default"
   " ~/.cache/splitjax; an empty string disables it.",
   "coordinator_address": "HOST:PORT of process 0, of several processes.",
@@ -184,34 +183,25 @@ for _name, _text in {
   "process_id": "Number of this process, from 0 on.",
 }.items():
   flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
-for _name, _choices, _text in (
-  (
-    "mode",
-    [*MODES],
-    "train: train what is not finished in the workdir, then report. evaluate:"
-    " evaluate the saved networks again, with other fields of eval if given."
-    " report: write tables and figures again; of several folders (report DIR"
-    " DIR) one table over all. describe: print sizes, steps, FLOPs and traffic"
-    " without training; with --workdir also draw the clients' data.",
-  ),
-  (
-    "figures",
-    ["report", "none", "all"],
-    "Which reports have figures. all: also those of seeds and of cells.",
-  ),
-  ("format", ["text", "json"], "How describe prints."),
-):
-  flags.DEFINE_enum(_name, _choices[0], _choices, _text, FLAGS)
-flags.DEFINE_multi_string(
-  "sweep",
-  [],
+for _choices, _text in {
+  "mode train evaluate report describe": "train: train what is not finished in"
+  " the workdir, then report. evaluate: evaluate the saved networks again, with"
+  " other fields of eval if given. report: write tables and figures again; of"
+  " several folders one table over all. describe: print sizes, steps, FLOPs and"
+  " traffic; with --workdir also draw the clients' data.",
+  "figures report none all": "Which reports have figures. all: also those of"
+  " seeds and of cells.",
+  "format text json": "How describe prints.",
+}.items():
+  _name, *_values = _choices.split()
+  flags.DEFINE_enum(_name, _values[0], _values, _text, FLAGS)
+_text = (
   "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
-  " several flags: every combination.",
-  FLAGS,
+  " several flags: every combination."
 )
-flags.DEFINE_string(
-  "evaluation", "evaluate", "Name of an evaluation's folder.", FLAGS
-)
+flags.DEFINE_multi_string("sweep", [], _text, FLAGS)
+_text = "Name of an evaluation's folder."
+flags.DEFINE_string("evaluation", "evaluate", _text, FLAGS)
 flags.DEFINE_bool("debug", False, "Show the traceback of an error.", FLAGS)
 
 
@@ -243,20 +233,12 @@ def parse(argv: Sequence[str]) -> Command:
   file = ""
   if values.config:
     path, _ = loading.find(values.config)
-    if loading.is_own(path) and path.suffix == ".py":
-      file = str(path)
+    file = str(path) if loading.is_own(path) and path.suffix == ".py" else ""
     if values.mode in _CONFIGURED:
       runs = plan(loading.load(values.config), values.sweep, changes)
     elif file:
       loading.execute(path)
-  return Command(
-    flags=values,
-    workdir=workdir,
-    folders=folders,
-    changes=changes,
-    plan=runs,
-    file=file,
-  )
+  return Command(values, runs, workdir, folders, changes, file)
 
 
 def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
@@ -337,11 +319,10 @@ def _look(changes: Mapping[str, Text], swept: Sequence[str]) -> None:
   fields = [*changes.items()]
   for path, texts in read_axes(swept).items():
     fields += [(path, text) for text in texts]
-  c = Config()
+  names = [path for path, slot in paths().items() if slot.registry]
   for path, text in fields:
-    slot = slot_of(path)
-    if slot is None or not slot.registry:
-      assign(c, {path: text})
+    if not within(path, names):
+      assign(Config(), {path: text})
 
 
 # Running a command, and its end.
@@ -372,17 +353,12 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Carries a command line out; returns the exit status.
-
-  With --debug an error is raised instead of printed.
-  """
+  """Carries a command line out; returns the exit status."""
   try:
     command = parse(argv)
     _set_up(command.flags)
   except Exception as error:
-    if "--debug" in argv:
-      raise
-    return fail(error)
+    return fail(error, debug="--debug" in argv)
   return launch(command)
 
 
@@ -394,9 +370,8 @@ def _set_up(values: flags.FlagValues) -> None:
   # orbax's, which logs every thread; this program prints its errors itself.
   absl_logging.use_absl_handler()
   absl_logging.set_verbosity(absl_logging.WARNING)
-  absl_logging.get_absl_logger().setLevel("CRITICAL")
   # What fails in orbax's threads fails in the run, too, which says it.
-  for library in ("asyncio", "concurrent.futures"):
+  for library in ("absl", "asyncio", "concurrent.futures"):
     logging.getLogger(library).setLevel("CRITICAL")
   if not values.debug:
     threading.excepthook = lambda _: None
@@ -411,12 +386,10 @@ def _set_up(values: flags.FlagValues) -> None:
 
 
 def launch(command: Command) -> int:
-  """Runs a command and prints its result.
+  """Runs a command and prints its result; returns the exit status.
 
-  Returns:
-    The exit status: 0, also if SIGTERM ended the training early; 2 after an
-    error, which is printed in one line; 130 after Ctrl-C. With `debug` an error
-    is raised instead.
+  It is 0, also if SIGTERM ended the training early; 2 after an error, and 130
+  after Ctrl-C.
   """
   from splitjax.experiment import machine
 
@@ -432,27 +405,26 @@ def launch(command: Command) -> int:
     say(f"stopped by {stopped.requester} ({stopped}); {remedy}")
     return _INTERRUPTED if stopped.requester == CTRL_C else 0
   except KeyboardInterrupt:
-    message = "interrupted"
-    if mode == "train":
-      message += ": the same command continues from the newest checkpoint"
-    print(message, file=sys.stderr)
+    remedy = "the same command continues from the newest checkpoint"
+    text = f"interrupted: {remedy}" if mode == "train" else "interrupted"
+    print(text, file=sys.stderr)
     return _INTERRUPTED
   except BrokenPipeError:
     raise
   except Exception as error:
-    if command.flags.debug:
-      raise
-    return fail(error)
+    return fail(error, debug=command.flags.debug)
   return 0
 
 
-def fail(error: Exception) -> int:
-  """Prints an error as one line; returns the exit status.
+def fail(error: Exception, *, debug: bool) -> int:
+  """Prints an error as one line, or raises it; returns the exit status.
 
   The line has the message of a UserError or an OSError, such as a full disk. If
   the device's memory is full, it names a remedy. For any other error it has the
   type, the message and the place in the code.
   """
+  if debug:
+    raise error
   if isinstance(error, UserError | OSError):
     text = printable(error)
   elif "RESOURCE_EXHAUSTED" in str(error):
@@ -461,13 +433,10 @@ def fail(error: Exception) -> int:
     text = f"the device's memory is full ({cause}): lower {remedy}"
   else:
     # The last line of the user's own code, else of any.
-    libraries = [
-      str(Path(__file__).parent),
-      *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
-      "<frozen",
-    ]
+    homes = [sysconfig.get_path(x) for x in ("stdlib", "purelib", "platlib")]
+    libraries = (str(Path(__file__).parent), *homes, "<frozen")
     frames = traceback.extract_tb(error.__traceback__)
-    users = [x for x in frames if not x.filename.startswith((*libraries,))]
+    users = [x for x in frames if not x.filename.startswith(libraries)]
     frame = (users or frames)[-1]
     line = f"{Path(frame.filename).name}, line {frame.lineno}"
     text = f"{reason(error)} ({line}); --debug shows the whole traceback"

@@ -112,11 +112,8 @@ def convert(value: Any, hint: Any, path: str) -> Any:
   """Converts a value to the type of its field: 1 to 1.0, a list to a tuple.
 
   A number stands for a tuple of one, and words separated by commas for a tuple
-  of texts. A `Text` is read first; numbers and arrays may be NumPy's.
-
-  Raises:
-    UserError: the type is wrong, a number is out of bounds, or a text has
-      characters that no field may hold; the line begins with the field's path.
+  of texts. A `Text` is read first; numbers and arrays may be NumPy's. Raises
+  UserError, which begins with the field's path, for what the field cannot hold.
   """
   value = _read(value, hint) if isinstance(value, Text) else native(value)
   for kind, bounds in kinds(hint):

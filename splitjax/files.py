@@ -206,8 +206,11 @@ def read_sealed(path: Path, remedy: str) -> Json | None:
 def plain(tree: Any) -> Any:
   """Converts a tree to strict JSON.
 
-  Arrays and tuples become lists; NaN and infinities become None.
+  Arrays and tuples become lists; NaN and infinities become None. What has a
+  method `to_dict` becomes its result.
   """
+  if hasattr(tree, "to_dict"):
+    return plain(tree.to_dict())
   if isinstance(tree, dict):
     return {str(key): plain(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

@@ -9,9 +9,8 @@ import functools
 import inspect
 import re
 import sys
-import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from splitjax.fields import (
   Checked,
@@ -32,26 +31,13 @@ _BOUND = """backbone channels local_norm optimizer outer style
 vocabulary""".split()
 """Arguments of factories that other fields or the data set."""
 
-_LONGEST_KEY = 100
-"""Maximum length of a key: the key of a method names a folder."""
-
-
-class Option(NamedTuple):
-  """What an option may be, and what it is if nobody sets it."""
-
-  hint: Any
-  default: Any
-
 
 @functools.cache
-def declared(factory: Callable) -> dict[str, Option]:
-  """Maps the names of a factory's options to them.
+def declared(factory: Callable) -> dict[str, inspect.Parameter]:
+  """Maps the names of a factory's options to their annotations and defaults.
 
-  What other fields set, or a functools.partial, is no option.
-
-  Raises:
-    UserError: the factory cannot be called, or an option has no default, or a
-      type that no config can hold.
+  What other fields set, or a functools.partial, is no option. Raises UserError
+  for an option without a default, or of a type that no config can hold.
   """
   function = getattr(factory, "func", factory)  # of a partial
   bound = {*_BOUND, *getattr(factory, "keywords", ())}
@@ -59,9 +45,8 @@ def declared(factory: Callable) -> dict[str, Option]:
   if not callable(function):
     raise UserError(f"a {name} is no factory: give the function that makes it")
   try:
-    hints = typing.get_type_hints(function, include_extras=True)
-    arguments = inspect.signature(function).parameters
-  except (NameError, TypeError) as error:
+    arguments = inspect.signature(function, eval_str=True).parameters
+  except (NameError, TypeError, ValueError) as error:
     text = f"{name}: its annotations cannot be read: {error}"
     raise UserError(text) from None
   options = {}
@@ -69,7 +54,7 @@ def declared(factory: Callable) -> dict[str, Option]:
     if argument.kind is not argument.KEYWORD_ONLY or option in bound:
       continue
     fault = ""
-    if not described(hints.get(option)):
+    if not described(argument.annotation):
       fault = "annotate it as int, float, str, bool, Literal, tuple[int, ...]"
     elif argument.default is argument.empty:
       fault = "it needs a default, which configs start from"
@@ -77,7 +62,7 @@ def declared(factory: Callable) -> dict[str, Option]:
       fault = "rename it, every Spec has this attribute"
     if fault:
       raise UserError(f"option {option} of {name}: {fault}")
-    options[option] = Option(hint=hints[option], default=argument.default)
+    options[option] = argument
   return options
 
 
@@ -92,12 +77,9 @@ class Spec(Checked):
   """A registered name and its options, which are read and set by attribute.
 
   Setting another name resets the options to that name's defaults and drops the
-  label, so set the name before its options. In a config a Spec is copied.
-
-  Args:
-    registry: a registry, or its name in `splitjax`: then it is looked up, and
-      its packages are imported, when something asks for an option.
-    name: key of the registry; `registered` checks it.
+  label, so set the name before its options. In a config a Spec is copied. A
+  registry that is named, as it is in `splitjax`, is looked up, and its packages
+  are imported, when something asks for an option.
 
   Example:
     >>> from splitjax.options import Spec
@@ -147,7 +129,7 @@ class Spec(Checked):
     elif name == "label":
       vars(self)[name] = convert(value, str, path)
     elif option := declared(self.registered()).get(name):
-      value = convert(value, option.hint, path)
+      value = convert(value, option.annotation, path)
       # Equal Specs are to have equal texts.
       vars(self).pop(name, None)
       if (type(value), value) != (type(option.default), option.default):
@@ -188,15 +170,9 @@ class Spec(Checked):
 
   @classmethod
   def at(cls, registry: Registry | str, path: str, source: Any) -> "Spec":
-    """Makes the checked Spec of a field.
+    """Makes the checked Spec of a field with a registry and a path.
 
-    Args:
-      registry: that of the field.
-      path: that of the field.
-      source: a Spec, a dict as of `to_dict`, or "NAME(OPTION=VALUE)".
-
-    Raises:
-      UserError: the name or an option is unknown, or a value is wrong.
+    `source` is a Spec, a dict as of `to_dict`, or "NAME(OPTION=VALUE)".
     """
     if isinstance(source, Spec):
       if isinstance(registry, str) and source._registry == registry:
@@ -235,17 +211,11 @@ def _read(text: str, path: str) -> dict[str, Any]:
 
 
 def keyed(
-  registry: Registry | str,
-  value: Any,
-  path: str,
-  present: Mapping[str, Spec],
+  registry: Registry | str, path: str, value: Any, present: Mapping[str, Spec]
 ) -> dict[str, Spec]:
   """Reads several names: a dict, a sequence of names, or "a, KEY=b(x=1)".
 
   A name alone that is a key of `present` means what this key has there.
-
-  Raises:
-    UserError: a key cannot name a folder, or occurs twice; see `Spec.at`.
   """
   if isinstance(value, Mapping):
     pairs = list(value.items())
@@ -254,8 +224,8 @@ def keyed(
     pairs = [_pair(word, present) for word in words]
   specs: dict[str, Spec] = {}
   for key, source in pairs:
-    identifier = isinstance(key, str) and key.isidentifier() and key.isascii()
-    if not identifier or len(key) > _LONGEST_KEY:
+    text = key if isinstance(key, str) else ""
+    if not re.fullmatch(r"[a-zA-Z_]\w{0,99}", text, re.ASCII):
       form = "must be an ASCII identifier, such as a_1: it names a folder"
       raise UserError(f"{path}: key {written(key)} {form}")
     # On macOS and Windows a and A are one folder.

@@ -28,13 +28,11 @@ def pytree(cls: Any) -> Any:
   and has a program of its own; so has a None in the place of a float, which
   switches a part off.
 
-  Bounds are declared with the field and checked when an object is made; an int
-  in the place of a float becomes a float, since another dtype would be another
-  program. A subclass changes a default by `lam = 0.2` alone, and checks what
-  goes together in its `__post_init__`, after `super().__post_init__()`.
-
-  Raises:
-    UserError: when an object is made with a value that its field does not take.
+  A UserError refuses a value that its field does not take when an object is
+  made; an int in the place of a float becomes a float, since another dtype
+  would be another program. A subclass changes a default by `lam = 0.2` alone,
+  and checks what goes together in its `__post_init__`, after
+  `super().__post_init__()`.
 
   Example:
     >>> from typing import Annotated

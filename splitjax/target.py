@@ -7,21 +7,14 @@ import jax
 
 from splitjax.types import UserError
 
-_GPUS = ("gpu", "cuda", "rocm")
-"""jax's names of the platforms that `Target` calls "gpu"."""
-
 
 class Target(NamedTuple):
-  """The devices that programs are compiled for, over all processes.
+  """The devices that programs are compiled for, over all processes."""
 
-  The platform is "cpu", "gpu" or "tpu", the kind the devices' name; `memory` is
-  the bytes of each device, None: `capacity` asks it.
-  """
-
-  platform: str
-  kind: str
+  platform: str  #: "cpu", "gpu" or "tpu"
+  kind: str  #: the devices' name
   devices: tuple[jax.Device, ...]
-  memory: int | None = None
+  memory: int | None = None  #: bytes of a device; None: `capacity` asks it
 
   @property
   def local(self) -> tuple[jax.Device, ...]:
@@ -57,7 +50,8 @@ def current() -> Target:
 def of(devices: list[jax.Device]) -> Target:
   """Makes the target of devices of one kind."""
   device = devices[0]
-  platform = "gpu" if device.platform in _GPUS else device.platform
+  is_gpu = device.platform in ("gpu", "cuda", "rocm")  # as jax calls them
+  platform = "gpu" if is_gpu else device.platform
   return Target(platform, device.device_kind, tuple(devices))
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import functools
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.fields import (
@@ -36,6 +36,7 @@ from splitjax.fields import (
   unknown,
   written,
 )
+from splitjax.files import plain
 from splitjax.options import Registry, Spec, keyed, registry_of
 from splitjax.types import UserError
 
@@ -70,23 +71,21 @@ class Slot(typing.NamedTuple):
 
   hint: Any
   registry: str
-
-  @property
-  def is_group(self) -> bool:
-    """Tells whether the field is a group of fields."""
-    return isinstance(self.hint, type) and issubclass(self.hint, FieldGroup)
+  is_group: bool
 
 
-def _slots(cls: Any) -> dict[str, Slot]:
+@functools.cache
+def slots(cls: Any) -> dict[str, Slot]:
+  """Returns the fields of a group."""
   hints = typing.get_type_hints(cls, include_extras=True)
   return {
-    field.name: Slot(hints[field.name], field.metadata.get("registry", ""))
+    field.name: Slot(
+      hint=hints[field.name],
+      registry=field.metadata.get("registry", ""),
+      is_group=FieldGroup in getattr(field.type, "__mro__", ()),
+    )
     for field in dataclasses.fields(cls)
   }
-
-
-slots: Callable[[Any], dict[str, Slot]] = functools.cache(_slots)
-"""FieldGroup -> its fields -> their slots."""
 
 
 @dataclasses.dataclass
@@ -97,6 +96,11 @@ class FieldGroup(Checked):
 
   def check(self) -> None:
     """Raises UserError if fields of the group contradict one another."""
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns a JSON-ready nested dict, which `Config.from_dict` takes."""
+    values = {name: plain(value) for name, value in vars(self).items()}
+    return {k: v for k, v in values.items() if k != "sweep" or v}
 
   def lacks(self, name: str) -> str:
     """Writes the error for a field that there is not."""
@@ -115,7 +119,7 @@ class FieldGroup(Checked):
       same = isinstance(present, Spec) and value == present.name
       value = present if same else Spec.at(slot.registry, path, value)
     elif slot.registry and typing.get_origin(slot.hint) is dict:
-      value = keyed(slot.registry, value, path, present or {})
+      value = keyed(slot.registry, path, value, present or {})
     elif typing.get_origin(slot.hint) is not dict:
       value = convert(value, slot.hint, path)
     elif not isinstance(value, Mapping):  # the sweep
@@ -130,8 +134,7 @@ def _members(cls: Any, value: Any, present: Any, path: str) -> FieldGroup:
       present.set(name, item)
     return present
   if not isinstance(value, cls):
-    fields = ", ".join(f"{path}.{name}" for name in [*slots(cls)][:3])
-    text = f"must be a group of fields: set {fields}, ..."
+    text = f"is no group: set its fields, such as {path}.{[*slots(cls)][0]}"
     raise UserError(f"{path}={written(value)} {text}")
   value._path = path
   for name in slots(cls):  # groups and names below it learn their paths, too
@@ -157,9 +160,8 @@ class Data(FieldGroup):
   #: which client gets which part. any: split depths play no role; by_depth: the
   #: parts with the highest classes go to the deepest cuts.
   dealt: Literal["any", "by_depth"] = "any"
-  #: fixed changes of images (`data.corruptions`), such as "clean" or "rotation
-  #: 3", dealt at random to equally many clients; a name alone stands for
-  #: severities 1 to 5. (): images stay as they are.
+  #: fixed changes of images (`data.corruptions`), each dealt to equally many
+  #: clients: "clean", "rotation 3"; a name alone is its severities 1 to 5
   domains: tuple[str, ...] = ()
   #: random changes of training images, one after another: keys of
   #: AUGMENTATIONS, such as crop and crop_flip
@@ -417,22 +419,19 @@ class Config(FieldGroup):
   data: Data = group(Data)  #: the data set and its partition
   backbone: Spec = named("BACKBONES", "cnn8")  #: the network and its cuts
   methods: dict[str, Spec] = named("METHODS")  #: on the same clients
-  #: average: running statistics are averaged with the parameters of their
-  #: layers; local: clients keep their statistics, scale and bias and do not
-  #: send them (FedBN), while the server's are averaged; group_norm: group
-  #: normalisation instead
+  #: average: running statistics are averaged as parameters are; local: clients
+  #: keep statistics, scale and bias (FedBN), the server's are averaged;
+  #: group_norm: group normalisation instead
   batch_norm: Literal["average", "local", "group_norm"] = "average"
-  #: distribution of initial parameters. he: kernels by He's rule, biases 0;
-  #: torch: PyTorch's default, uniform in +- 1 / sqrt(fan_in), which papers with
-  #: code in PyTorch mostly use.
+  #: of parameters. he: kernels by He's rule, biases 0; torch: as in PyTorch,
+  #: uniform in +- 1 / sqrt(fan_in), which papers with code in it mostly use
   init: Literal["he", "torch"] = "he"
   num_clients: Count = 50  #: N
   fleet: FleetConfig = group(FleetConfig)  #: the clients' devices
   participants_per_round: Count | None = None  #: P; None for all
   rounds: Count = 120  #: R
   local_epochs: Count = 1  #: passes over a client's data in a round
-  #: of every client in a round, however many passes they take; in place of
-  #: local_epochs
+  #: of every client in a round, in place of local_epochs
   local_steps: Count | None = None
   batch_size: Count = 50  #: B
   loss: Spec = named("LOSSES", "cross_entropy")  #: of steps that use labels
@@ -452,8 +451,7 @@ class Config(FieldGroup):
   scale: Literal["", "paper", "small"] = ""
   #: a source of reports/paper_numbers.csv, whose numbers the report compares
   paper: str = ""
-  #: key of the method whose gain over the best other row reports show
-  headline: str = ""
+  headline: str = ""  #: key of the method that reports compare; else the first
   #: FIELD=VALUE of the command line that change a paper's setting
   changed: tuple[str, ...] = ()
   #: field -> values; every combination is a run (`vary`)
@@ -484,10 +482,6 @@ class Config(FieldGroup):
     if self.eval.domains and shift in IN_OWN_DOMAIN:
       text = f"eval.shift={shift} tests in data.domains: leave it ()"
       raise UserError(f"eval.domains={written(self.eval.domains)}: {text}")
-    participants = self.participants_per_round
-    if (participants or 1) > self.num_clients:
-      text = f"must be at most num_clients={self.num_clients}"
-      raise UserError(f"participants_per_round={participants} {text}")
     inside = self.eval.inside
     cyclic = self.order.name.startswith("cyclic")
     if inside is not None and (inside > self.rounds or not cyclic):
@@ -499,27 +493,13 @@ class Config(FieldGroup):
       raise UserError("methods: name one, as in --config.methods=fedavg")
     if len(rows) < 2 * len(labels):  # +FT marks rows after fine-tuning
       raise UserError(f"methods: labels {labels} must differ, also with +FT")
-    if self.headline and self.headline not in self.methods:
-      kind = "method's key"
-      raise UserError(unknown("headline", self.headline, self.methods, kind))
-
-  def to_dict(self) -> dict[str, Any]:
-    """Returns the JSON-ready nested dict of a run, which `from_dict` takes."""
-    tree = _plain(self)
-    if not tree["sweep"]:
-      del tree["sweep"]
-    return tree
 
   @classmethod
   def from_dict(cls, source: Any) -> "Config":
     """Returns a checked config of its own from a Config or a nested dict.
 
-    Fields that the dict leaves out are at their defaults. Numbers may be
-    NumPy's.
-
-    Raises:
-      UserError: a field is unknown, of a wrong type or out of bounds; the line
-        begins with it.
+    Fields that the dict leaves out are at their defaults, numbers may be
+    NumPy's. A UserError begins with the field that is wrong.
     """
     config = copy.deepcopy(source) if isinstance(source, cls) else cls()
     if isinstance(source, Mapping):
@@ -536,22 +516,13 @@ class Config(FieldGroup):
 # Paths.
 
 
-def paths(cls: Any = Config, prefix: str = "") -> Iterator[str]:
-  """Yields the paths of all fields, without the options of names."""
-  for name, slot in slots(cls).items():
-    if slot.is_group:
-      yield from paths(slot.hint, f"{prefix}{name}.")
-    else:
-      yield prefix + name
-
-
-def slot_of(path: str) -> Slot | None:
-  """Finds the field that a path leads to or into; None if there is none."""
-  slot: Slot | None = Slot(Config, "")
-  for word in path.split("."):
-    if slot is not None and slot.is_group:
-      slot = slots(slot.hint).get(word)
-  return slot
+def paths(cls: Any = None, prefix: str = "") -> dict[str, Slot]:
+  """Returns all fields by their paths, without the options of names."""
+  fields: dict[str, Slot] = {}
+  for name, slot in slots(cls or Config).items():
+    below = paths(slot.hint, f"{prefix}{name}.") if slot.is_group else {}
+    fields |= below or {prefix + name: slot}
+  return fields
 
 
 def assign(config: Config, values: Mapping[str, Any]) -> None:
@@ -560,22 +531,14 @@ def assign(config: Config, values: Mapping[str, Any]) -> None:
   Groups come before their fields and names before their options, so that
   `data.partition.name` and `data.partition.alpha` may be given either way. A
   value of type `Text` is read by its field's annotation.
-
-  Raises:
-    UserError: there is no such field, or it does not take the value.
   """
-
-  def order(path: str) -> tuple[int, bool]:
-    return path.count("."), not path.endswith(".name")
-
-  for path in sorted(values, key=order):
+  for path in sorted(values, key=lambda x: (x.count("."), x[-5:] != ".name")):
     prefix, _, word = path.rpartition(".")
     holder = value_of(config, prefix, path)
-    slot = slot_of(prefix)
     if isinstance(holder, Checked):
       holder.set(word, values[path])
-    elif slot and slot.registry and isinstance(holder, dict):
-      holder |= keyed(slot.registry, {word: values[path]}, prefix, holder)
+    elif isinstance(holder, dict) and prefix != "sweep":
+      assign(config, {prefix: {**holder, word: values[path]}})
     else:
       raise NoSuchField(_unknown_field(path))
 
@@ -583,20 +546,15 @@ def assign(config: Config, values: Mapping[str, Any]) -> None:
 def value_of(config: Config, path: str, field: str = "") -> Any:
   """Returns the value at a dotted path; "" is the config itself.
 
-  Raises:
-    UserError: there is no such field, or it has no such key; the line begins
-      with `field`, if the path is a part of it.
+  The error, if there is none, begins with `field`, of which the path is a part.
   """
   holder: Any = config
-  words = path.split(".") if path else []
-  for number, word in enumerate(words):
-    if isinstance(holder, dict) and word not in holder:
-      text = unknown(field or path, word, holder, "key")
-      remedy = f"--config.{'.'.join(words[:number])}=..."
-      raise UserError(f"{text}; to add it, name it first: {remedy}")
-    if isinstance(holder, dict):
+  for word in path.split(".") if path else ():
+    if isinstance(holder, dict) and word in holder:
       holder = holder[word]
-    elif isinstance(holder, Spec) or word in getattr(holder, "__dict__", {}):
+    elif isinstance(holder, dict):
+      raise UserError(unknown(field or path, word, holder, "key"))
+    elif isinstance(holder, Spec) or word in getattr(holder, "__dict__", ()):
       holder = getattr(holder, word)
     else:
       raise NoSuchField(_unknown_field(field or path))
@@ -604,11 +562,7 @@ def value_of(config: Config, path: str, field: str = "") -> Any:
 
 
 def check(config: FieldGroup) -> None:
-  """Looks up registered names, then lets each group check itself.
-
-  Raises:
-    UserError: one line that begins with the field.
-  """
+  """Looks up registered names, then lets each group check itself."""
   for name, slot in slots(type(config)).items():
     value = getattr(config, name)
     if slot.is_group:
@@ -625,17 +579,6 @@ def check(config: FieldGroup) -> None:
         if word not in choices:
           raise UserError(unknown(config.path(name), word, choices))
   config.check()
-
-
-def _plain(value: Any) -> Any:
-  """Turns groups and names into dicts, tuples into lists."""
-  if isinstance(value, FieldGroup):
-    value = vars(value)
-  if isinstance(value, Spec):
-    value = value.to_dict()
-  if isinstance(value, Mapping):
-    return {name: _plain(item) for name, item in value.items()}
-  return [*map(_plain, value)] if isinstance(value, list | tuple) else value
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -674,9 +617,9 @@ def near(path: str) -> list[str]:
   word = path.rpartition(".")[2]
   # Other libraries' words first: by letters learning_rate is near to nothing.
   elsewhere = [ours for ours, words in _OURS.items() if word in words.split()]
-  fields = dict.fromkeys([*paths(), *slots(Config)])
+  fields = [*paths(), *slots(Config)]
   # optimiser.lr is near to one path; lr alone ends several.
-  namesakes = [x for x in fields if x.rpartition(".")[2] == word]
+  namesakes = [x for x in paths() if x.rpartition(".")[2] == word]
   close = difflib.get_close_matches(path, fields, 1, 0.75)
   return elsewhere or (close if "." in path and close else namesakes or close)
 
@@ -687,9 +630,8 @@ def _unknown_field(path: str) -> str:
   if similar := near(path):
     return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
   prefix = path.rpartition(".")[0]
-  choices = [x for x in paths() if x.startswith(f"{prefix}.")]
-  choices = choices or [*slots(Config)]
-  return f"{path}: unknown field (there are {shown(path, choices)})"
+  fields = [x for x in paths() if x.startswith(f"{prefix}.")] or slots(Config)
+  return f"{path}: unknown field (there are {shown(path, [*fields])})"
 
 
 # Making configs.
@@ -718,13 +660,9 @@ def default(
 def spec(
   registry: Registry, name: str, label: str = "", **options: Any
 ) -> Spec:
-  """Returns a registered name with options that differ from its defaults.
+  """Returns a key of a registry with options that differ from its defaults.
 
-  Args:
-    registry: the registry of a config field, such as METHODS or BACKBONES.
-    name: key of the registry.
-    label: name in tables and figures, for methods.
-    **options: options that differ from the factory's defaults.
+  `label` is a method's name in tables and figures.
 
   Example:
     >>> import splitjax
@@ -736,10 +674,7 @@ def spec(
 
 
 def compare(c: Config, methods: Mapping[str, Spec]) -> None:
-  """Sets the methods that a config trains.
-
-  `methods` maps keys to the results of `spec(METHODS, ...)`. If `headline` is
-  none of the keys, it is emptied.
+  """Sets the methods that a config trains: key -> `spec(METHODS, ...)`.
 
   Example:
     >>> import splitjax
@@ -751,7 +686,6 @@ def compare(c: Config, methods: Mapping[str, Spec]) -> None:
     ['mine', 'local']
   """
   c.methods = dict(methods)
-  c.headline = c.headline if c.headline in methods else ""
 
 
 def vary(c: Config, fields: Mapping[str, Sequence[Any]]) -> None:

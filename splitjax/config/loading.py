@@ -23,9 +23,8 @@ _CONFIGS = next(x for x in _HOMES if (x / "quickstart.py").exists())
 
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
-  makes = re.compile(r"^(def )?get_config\b", re.MULTILINE)
-  files = sorted(_CONFIGS.glob("[a-z]*.py"))
-  return [p.stem for p in files if makes.search(p.read_text("utf-8"))]
+  files = sorted(_CONFIGS.glob("*.py"))
+  return [x.stem for x in files if "get_config" in x.read_text("utf-8")]
 
 
 def is_own(path: Path) -> bool:
@@ -49,9 +48,7 @@ def find(text: str) -> tuple[Path, str]:
 def load(text: str) -> Config:
   """Makes the config of FILE.py:WORDS, NAME:WORDS or RUN/config.json.
 
-  Raises:
-    UserError: there is no such file, or it gives no config; or the file raises
-      one, to which its line is added.
+  An error has the line of the file that led to it.
   """
   path, words = find(text)
   if path.suffix == ".json":
@@ -73,9 +70,6 @@ def execute(path: str | Path) -> types.ModuleType:
 
   It can import the modules beside it, and as `configs` those that splitjax's
   own configs share.
-
-  Raises:
-    UserError: there is no such file, or the file raises one.
   """
   path = Path(path).expanduser().resolve()
   origin = importlib.util.spec_from_file_location("config_file", path)

@@ -48,7 +48,7 @@ def plan(
   swept: Sequence[str] = (),
   overridden: Mapping[str, Any] | None = None,
 ) -> Sweep:
-  """Expands a config into its runs.
+  """Expands a config into its checked runs.
 
   Args:
     config: the config, with or without `sweep`.
@@ -56,10 +56,6 @@ def plan(
       of the same field.
     overridden: field -> the one value that the command line sets. The report
       lists these fields beside a paper's numbers.
-
-  Raises:
-    UserError: an unknown field, an invalid or repeated value, or a field that
-      is both swept and overridden.
   """
   overridden = dict(overridden or {})
   for path, values in config.sweep.items():
@@ -99,11 +95,7 @@ def _cell(
   # the name before it; what the command line sets holds in all cells.
   cell = copy.deepcopy(config)
   cell.sweep = {}
-  changes = {**overridden, **values}
-  assign(cell, changes)
-  # The file's headline may be a method that the command line leaves out.
-  if "methods" in changes and cell.headline not in cell.methods:
-    cell.headline = ""
+  assign(cell, {**overridden, **values})
   if cell.paper:
     changed = [x for x in overridden.items() if not within(x[0], BOOKKEEPING)]
     cell.changed = tuple(f"{p}={x}" for p, x in changed) or cell.changed
@@ -112,11 +104,7 @@ def _cell(
 
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
-  """Returns seeds; `path` is the flag or field that gives them.
-
-  Raises:
-    UserError: a seed is invalid or given twice, or none is given.
-  """
+  """Returns checked seeds; `path` is the field that gives them."""
   seeds = convert(numbers, Annotated[tuple[int, ...], NOT_NEGATIVE], path)
   _check_repeated(seeds, path)
   return seeds

@@ -131,7 +131,6 @@ def read_config(workdir: Path, key: str = "") -> tuple[Config, Json]:
   for other, spec in [*settings["methods"].items()] if key else ():
     if other != key and spec["name"] not in METHODS:
       del settings["methods"][other]
-      settings["headline"] = ""  # it may be the other's
   try:
     return Config.from_dict(settings), run["data"]
   except UserError as error:

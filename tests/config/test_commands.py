@@ -135,7 +135,6 @@ data.partition=dirichlet(0.3)
 data.partition=iid,shard
 eval.threshold_rule=fixed
 privacy.features.noise=1
-participants_per_round=99
 scale=small -> --config.scale
 --sweep=rounds -> --sweep=rounds
 --sweep=rounds=1,2 | rounds=3 -> --config.rounds

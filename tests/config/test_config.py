@@ -71,6 +71,7 @@ ROWS = [
   ({"data.partition.num_shards": 11}, "data.partition.num_shards"),
   ({"backbone.depths": (1, 3)}, "backbone.depths"),
   ({"num_clients": 10**6}, "num_clients"),
+  ({"participants_per_round": 99}, "participants_per_round"),
   ({"batch_norm": np.array(["average", "b"])}, "batch_norm"),
   ({"seed": 10**5000}, "seed"),
   ({"title": "a\nb"}, "title"),

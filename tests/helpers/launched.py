@@ -51,9 +51,7 @@ def launch_here(*arguments) -> int:
   try:
     command = parsed(*arguments)
   except Exception as error:
-    if "--debug" in arguments:
-      raise
-    return cli.fail(error)
+    return cli.fail(error, debug="--debug" in arguments)
   return cli.launch(command)
 
 

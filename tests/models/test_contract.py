@@ -335,7 +335,7 @@ def test_what_cannot_be_is_one_line(name, given, field):
 def test_every_number_of_an_option_has_an_end(name):
   numbers = {int, float, tuple[int, ...]}
   known = declared(BACKBONES[name]).items()
-  free = {key for key, (hint, _) in known if hint in numbers}
+  free = {key for key, option in known if option.annotation in numbers}
   assert not free
 
 
