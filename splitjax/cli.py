@@ -87,14 +87,12 @@ def report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
   from splitjax.experiment import reporting, workdirs
 
-  folders = [expanded(folder) for folder in command.folders]
   into = command.workdir
   figures = command.flags.figures
-  if len(folders) < 2 and not (folders and into):
-    workdir = folders[0] if folders else into or Path()
-    again = reporting.report_again(workdir, figures=figures)
-    return _summary(command, workdir, again)
-  joined = reporting.collect(*folders)
+  if into and not command.folders:
+    again = reporting.report_again(into, figures=figures)
+    return _summary(command, into, again)
+  joined = reporting.collect(*map(expanded, command.folders))
   if into is None:
     return f"{joined}\n--workdir=FOLDER writes it as a report with figures"
   if workdirs.kind_of(into):
@@ -108,9 +106,9 @@ def evaluate(command: Command) -> str:
   from splitjax.experiment import evaluate_again
 
   workdir = command.workdir or Path()
-  options: Any = {"figures": command.flags.figures}
   name = command.flags.evaluation
-  results = evaluate_again(workdir, command.changes, name=name, **options)
+  figures = command.flags.figures
+  results = evaluate_again(workdir, command.changes, name=name, figures=figures)
   return _summary(command, workdir, results, name)
 
 
@@ -226,6 +224,9 @@ def parse(argv: Sequence[str]) -> Command:
   if values.seeds is not None:
     values.sweep.append(f"seed={values.seeds}")
   _check_flags(values, folders, changes)
+  if len(folders) == 1 and workdir is None:  # report DIR
+    workdir = expanded(folders[0])
+    folders = ()
   _look(changes, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
@@ -252,17 +253,17 @@ def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
   words = list(argv)
   while words and words[0] != "--":
     word = words.pop(0)
-    flag = re.fullmatch(r"--?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
-    if negated := re.fullmatch(r"--?noconfig\.([^=]+)", word):
-      fields[negated[1]] = Text("False")
-    elif flag is None:
+    form = r"--?config\.([^=]+)(?:=(.*))?|--?noconfig\.([^=]+)"
+    flag = re.fullmatch(form, word, re.DOTALL)
+    if flag is None:
       arguments.append(word)
-    elif flag[2] is not None:
-      fields[flag[1]] = Text(flag[2])
-    else:
+      continue
+    field, text, negated = flag.groups()
+    if text is None:
       # As absl has it for flags: a switch alone, or a value behind a space.
-      alone = not words or re.match(r"--?[a-z]", words[0])
-      fields[flag[1]] = Text("True" if alone else words.pop(0))
+      alone = negated or not words or re.match(r"--?[a-z]", words[0])
+      text = str(not negated) if alone else words.pop(0)
+    fields[field or negated] = Text(text)
   return arguments + words, fields
 
 
@@ -280,7 +281,7 @@ def _read_flags(
     hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
     raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
   except flags.Error as error:
-    *_, text = str(error).strip().splitlines()
+    text = str(error).strip().splitlines()[-1]
     raise UserError(text.strip().removeprefix("flag ")) from None
 
 

@@ -46,9 +46,6 @@ POSITIVE = Bounds(above=0)
 NOT_NEGATIVE = Bounds(at_least=0)
 SHARE = Bounds(at_least=0, below=1)
 PROBABILITY = Bounds(at_least=0, at_most=1)
-# Of a device. They keep the squares of costs far inside float32's range.
-RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
-LATENCY = Bounds(at_least=0, at_most=1e9)
 
 Count = Annotated[int, COUNT]
 Natural = Annotated[int, NOT_NEGATIVE]

@@ -22,7 +22,7 @@ from splitjax.fields import (
   unknown,
   written,
 )
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 Registry = Mapping[str, Callable]
 """Name -> factory."""
@@ -102,21 +102,18 @@ class Spec(Checked):
     self._path = name
     vars(self).update(name=name, label="")
 
-  def registered(self) -> Callable:
-    """Returns what the registry has; UserError if nothing can be made of it."""
+  def declared(self) -> dict[str, inspect.Parameter]:
+    """Looks the name up; returns what its options may be."""
     factories = registry_of(self._registry)
     if self.name not in factories:
       raise UserError(unknown(self._path, self.name, factories))
-    try:
-      declared(factories[self.name])
-    except UserError as error:
-      raise UserError(f"{self._path}={self.name}: {error}") from None
-    return factories[self.name]
+    with naming(f"{self._path}={self.name}"):
+      return declared(factories[self.name])
 
   @property
   def options(self) -> dict[str, Any]:
     """All options: the set ones, and the factory's defaults."""
-    options = declared(self.registered()).items()
+    options = self.declared().items()
     return {name: vars(self).get(name, x.default) for name, x in options}
 
   def set(self, name: str, value: Any) -> None:
@@ -128,7 +125,7 @@ class Spec(Checked):
         self.__dict__ = vars(Spec.at(self._registry, self._path, value))
     elif name == "label":
       vars(self)[name] = convert(value, str, path)
-    elif option := declared(self.registered()).get(name):
+    elif option := self.declared().get(name):
       value = convert(value, option.annotation, path)
       # Equal Specs are to have equal texts.
       vars(self).pop(name, None)
@@ -174,20 +171,17 @@ class Spec(Checked):
 
     `source` is a Spec, a dict as of `to_dict`, or "NAME(OPTION=VALUE)".
     """
+    if isinstance(source, Spec) and source._registry == registry:
+      spec = copy.copy(source)  # looks nothing up
+      spec._path = path
+      return spec
     if isinstance(source, Spec):
-      if isinstance(registry, str) and source._registry == registry:
-        spec = copy.copy(source)  # looks nothing up
-        spec._path = path
-        return spec
       source = vars(source)
-    elif isinstance(source, str):
-      source = _read(source, path)
-    if not isinstance(source, Mapping) or "name" not in source:
-      text = f"needs a name (choices: {', '.join(registry_of(registry))})"
-      raise UserError(f"{path}={written(source)} {text}")
-    spec = cls(registry, convert(source["name"], str, f"{path}.name"))
+    elif not isinstance(source, Mapping):
+      source = _read(convert(source, str, path), path)
+    spec = cls(registry, convert(source.get("name"), str, f"{path}.name"))
     spec._path = path
-    spec.registered()  # refuses a wrong name before its options
+    spec.declared()  # refuses a wrong name before its options
     for name, value in source.items():
       spec.set(str(name), value)
     return spec
@@ -205,7 +199,7 @@ def _read(text: str, path: str) -> dict[str, Any]:
   parts = [part.partition("=") for part in split(call[2] or "")] if call else []
   if call is None or not all(value for _, _, value in parts):
     form = "must be one name, as in NAME or NAME(OPTION=1)"
-    raise UserError(f"{path}={written(str(text))} {form}")
+    raise UserError(f"{path}={written(text)} {form}")
   options = {name.strip(): Text(x.strip(" '\"")) for name, _, x in parts}
   return {"name": call[1].strip(), **options}
 
@@ -220,26 +214,21 @@ def keyed(
   if isinstance(value, Mapping):
     pairs = list(value.items())
   else:
-    words = convert(value, tuple[str, ...] | None, path) or ()
-    pairs = [_pair(word, present) for word in words]
+    pairs = []
+    for word in convert(value, tuple[str, ...] | None, path) or ():
+      key, equals, source = map(str.strip, word.partition("="))
+      if not equals or "(" in key:  # NAME or NAME(OPTION=1) is its own key
+        key, source = word.partition("(")[0].strip(), present.get(word, word)
+      pairs.append((key, source))
   specs: dict[str, Spec] = {}
   for key, source in pairs:
-    text = key if isinstance(key, str) else ""
-    if not re.fullmatch(r"[a-zA-Z_]\w{0,99}", text, re.ASCII):
-      form = "must be an ASCII identifier, such as a_1: it names a folder"
-      raise UserError(f"{path}: key {written(key)} {form}")
+    form = re.compile(r"[a-zA-Z_]\w{0,99}", re.ASCII)
+    if not isinstance(key, str) or not form.fullmatch(key):
+      text = "must be an ASCII identifier, such as a_1: it names a folder"
+      raise UserError(f"{path}: key {written(key)} {text}")
     # On macOS and Windows a and A are one folder.
     if key.lower() in map(str.lower, specs):
       text = "names the folder of another: write KEY=NAME(...) with other keys"
       raise UserError(f"{path}: key {key!r} {text}")
     specs[key] = Spec.at(registry, f"{path}.{key}", source)
   return specs
-
-
-def _pair(word: str, present: Mapping[str, Spec]) -> tuple[str, Any]:
-  """Reads NAME(OPTION=1) or KEY=NAME(OPTION=1) as a key and its source."""
-  key, equals, source = word.partition("=")
-  if equals and "(" not in key:
-    return key.strip(), source
-  name = word.partition("(")[0].strip()
-  return name, present.get(word, word)

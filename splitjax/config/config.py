@@ -17,10 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.fields import (
-  LATENCY,
   NOT_NEGATIVE,
   POSITIVE,
-  RESOURCE,
   Bounds,
   Checked,
   Count,
@@ -40,10 +38,10 @@ from splitjax.files import plain
 from splitjax.options import Registry, Spec, keyed, registry_of
 from splitjax.types import UserError
 
-IN_OWN_DOMAIN = ("id_ood", "own_test", "local", "out_of_client")
-"""Shifts whose test samples are in the domains that clients train in."""
-
 RANGE = tuple[float, ...]
+# Of a device. They keep the squares of costs far inside float32's range.
+RESOURCE = Annotated[RANGE, Bounds(at_least=1e-6, at_most=1e9)]
+LATENCY = Annotated[RANGE, Bounds(at_least=0, at_most=1e9)]
 
 # What a field is.
 
@@ -108,7 +106,8 @@ class FieldGroup(Checked):
 
   def set(self, name: str, value: Any) -> None:
     """Sets a field to what it holds of a value; the same name keeps options."""
-    slot = slots(type(self)).get(name)
+    cls: Any = type(self)
+    slot = slots(cls).get(name)
     if slot is None:
       raise NoSuchField(self.lacks(name))
     path = self.path(name)
@@ -176,10 +175,10 @@ class FleetConfig(FieldGroup):
   Each client's resources are drawn uniformly from their ranges, by the seed.
   """
 
-  memory: Annotated[RANGE, RESOURCE] = (2.0, 16.0)  #: GB, as in SuperSFL
-  latency: Annotated[RANGE, LATENCY] = (20.0, 200.0)  #: ms, as there
-  compute: Annotated[RANGE, RESOURCE] = (5.0, 50.0)  #: GFLOP/s; our choice
-  bandwidth: Annotated[RANGE, RESOURCE] = (10.0, 100.0)  #: Mbit/s
+  memory: RESOURCE = (2.0, 16.0)  #: GB, as in SuperSFL
+  latency: LATENCY = (20.0, 200.0)  #: ms, as there
+  compute: RESOURCE = (5.0, 50.0)  #: GFLOP/s; our choice
+  bandwidth: RESOURCE = (10.0, 100.0)  #: Mbit/s
   allocation: Spec = named("ALLOCATIONS", "even")  #: rule that sets cuts
   server: Positive = 10_000.0  #: computing power of the server, GFLOP/s
   watts: Positive = 10.0  #: power of a client while it computes, W
@@ -479,7 +478,8 @@ class Config(FieldGroup):
       text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
       raise UserError(f"data.domains={written(self.data.domains)}: {text}")
     # Their test samples would also be drawn from copies in other domains.
-    if self.eval.domains and shift in IN_OWN_DOMAIN:
+    in_own_domain = ("id_ood", "own_test", "local", "out_of_client")
+    if self.eval.domains and shift in in_own_domain:
       text = f"eval.shift={shift} tests in data.domains: leave it ()"
       raise UserError(f"eval.domains={written(self.eval.domains)}: {text}")
     inside = self.eval.inside
@@ -563,16 +563,17 @@ def value_of(config: Config, path: str, field: str = "") -> Any:
 
 def check(config: FieldGroup) -> None:
   """Looks up registered names, then lets each group check itself."""
-  for name, slot in slots(type(config)).items():
+  cls: Any = type(config)
+  for name, slot in slots(cls).items():
     value = getattr(config, name)
     if slot.is_group:
       check(value)
     elif slot.hint is Spec:
-      value.registered()
+      value.declared()
     elif slot.registry and isinstance(value, dict):
       config.set(name, value)  # Python sets its entries freely
       for spec in getattr(config, name).values():
-        spec.registered()
+        spec.declared()
     elif slot.registry:
       choices = registry_of(slot.registry)
       for word in [value] if isinstance(value, str) else value:

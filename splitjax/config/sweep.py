@@ -52,8 +52,7 @@ def plan(
 
   Args:
     config: the config, with or without `sweep`.
-    swept: FIELD=VALUE,VALUE of the command line; replaces the config's values
-      of the same field.
+    swept: FIELD=VALUE,VALUE of the command line, in place of the config's.
     overridden: field -> the one value that the command line sets. The report
       lists these fields beside a paper's numbers.
   """
@@ -73,11 +72,23 @@ def plan(
   seeds: Any = axes.pop("seed", None)
   if seeds is not None:
     seeds = check_seeds(seeds, "sweep.seed")
+  changed = tuple(
+    f"{field}={value}"
+    for field, value in overridden.items()
+    if not within(field, BOOKKEEPING)
+  )
   cells: dict[str, Cell] = {}
   for combination in itertools.product(*axes.values()):
     values = dict(zip(axes, combination, strict=True))
+    # Every cell starts from the file: a swept name must not keep the options
+    # of the name before it; what the command line sets holds in all cells.
+    cell = copy.deepcopy(config)
+    cell.sweep = {}
+    if cell.paper:
+      cell.changed = changed or cell.changed
     with naming(written(_folder(values)).strip("'")):
-      cell = _cell(config, values, overridden)
+      assign(cell, {**overridden, **values})
+      check(cell)
     # Folders are named by values as read: 0.10 and 0.1 are one cell.
     values = {path: _plain(value_of(cell, path)) for path in axes}
     name = _folder(values)
@@ -85,22 +96,6 @@ def plan(
       raise UserError(f"sweep: two combinations have the folder {name}")
     cells[name.casefold()] = Cell(name=name, values=values, config=cell)
   return Sweep(cells=list(cells.values()), seeds=seeds)
-
-
-def _cell(
-  config: Config, values: Mapping[str, Any], overridden: Mapping[str, Any]
-) -> Config:
-  """Returns the checked config of a cell."""
-  # Every cell starts from the file: a swept name must not keep the options of
-  # the name before it; what the command line sets holds in all cells.
-  cell = copy.deepcopy(config)
-  cell.sweep = {}
-  assign(cell, {**overridden, **values})
-  if cell.paper:
-    changed = [x for x in overridden.items() if not within(x[0], BOOKKEEPING)]
-    cell.changed = tuple(f"{p}={x}" for p, x in changed) or cell.changed
-  check(cell)
-  return cell
 
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:

@@ -65,7 +65,9 @@ def check_backbone(
     names = declared(factory)
     if "depths" not in names:
       raise UserError("it has no option depths, the cuts in use")
-    depths = getattr(factory, "keywords", {}).get("depths", names["depths"][1])
+    depths = getattr(factory, "keywords", {}).get(
+      "depths", names["depths"].default
+    )
     axes = axes_of(factory)
     shape = shape or _SHAPES.get(axes, (4,) * (axes or 0))
     net = _check_made(factory, shape, classes, depths)
