@@ -50,13 +50,6 @@ _JOULES_PER_KWH = 3.6e6
 _TIMEOUT = 5.0
 """Seconds that a client waits in vain before a step without the server."""
 
-_OF_CLIENTS = {
-  "modelled_seconds": "seconds",
-  "joules": "joules",
-  "bytes": "bytes",
-}
-"""Metric of a client -> its name in `End.totals`."""
-
 
 class RoundWork(NamedTuple):
   """The work of each client in a whole round, [N] each, and who does it."""
@@ -186,7 +179,8 @@ def _numbers(end: End) -> Iterator[Number]:
     for metric, value in _of_run(end, accuracy).items():
       yield Number(metric, value, label)
     for n, client in enumerate(end.subject.task.client_names):
-      for metric, name in _OF_CLIENTS.items():
+      for name in ("seconds", "joules", "bytes"):
+        metric = "modelled_seconds" if name == "seconds" else name
         yield Number(metric, float(end.totals[name][n]), label, client=client)
 
 

@@ -28,7 +28,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from splitjax.data.test_sets import Holdout
-from splitjax.evaluation.exits import Exits, Values, copied
+from splitjax.evaluation.exits import Exits, Outputs, Values, copied
 from splitjax.evaluation.means import ratio
 from splitjax.types import UserError
 
@@ -144,8 +144,7 @@ _PATCHES = 4
 
 
 def estimate(
-  holdout: Exits,
-  proxy: Exits,
+  outputs: Outputs,
   samples: Holdout,
   thresholds: Sequence[float],
   expected_rho: float,
@@ -161,14 +160,15 @@ def estimate(
   % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so
   thresholds are too low if few samples are out of distribution.
 
-  `holdout` and `proxy` are the outputs [N, H] for held-out samples and their
-  proxies; `expected_rho` is rho', #OOD / #ID at deployment, >= 0. Returns
-  [E, 1, N]: `best` then chooses a threshold of each client for all test sets,
-  since it does not know which mixture comes.
+  `outputs` has those for held-out samples and their proxies; `expected_rho` is
+  rho', #OOD / #ID at deployment, >= 0. Returns [E, 1, N]: `best` then chooses a
+  threshold of each client for all test sets, since it does not know which
+  mixture comes.
   """
-  inside = Answered(holdout, samples.label, (samples.rows >= 0)[None])
+  assert outputs.holdout is not None and outputs.proxy is not None
+  inside = Answered(outputs.holdout, samples.label, (samples.rows >= 0)[None])
   swept = sweep(inside, thresholds)
-  outside = sweep(inside._replace(exits=proxy), thresholds).offloaded
+  outside = sweep(inside._replace(exits=outputs.proxy), thresholds).offloaded
   server = score(inside._replace(sides=("server",)), np.nan).accuracy
   right = swept.accuracy + expected_rho * outside * server
   sent = swept.offloaded + expected_rho * outside

@@ -49,11 +49,11 @@ def epsilon(releases: Sequence[Release], delta: float) -> float:
     return 0.0
   # The bound of the moments account is never smaller.
   most = precision / 2 + apart * math.sqrt(2 * math.log(1 / delta))
-
-  def excess(value: float) -> float:
-    return _log_delta(value, apart) - math.log(delta)
-
-  return float(optimize.brentq(excess, 0.0, most, xtol=1e-12, rtol=1e-14))
+  found = optimize.brentq(
+    lambda value: _log_delta(value, apart) - math.log(delta),
+    0.0, most, xtol=1e-12, rtol=1e-14,
+  )  # fmt: skip
+  return float(found)
 
 
 def noise_for(epsilon: float, delta: float, times: int) -> float:
@@ -67,12 +67,11 @@ def noise_for(epsilon: float, delta: float, times: int) -> float:
     >>> round(noise_for(epsilon=1.0, delta=1e-5, times=120), 1)
     81.7
   """
-
-  def excess(apart: float) -> float:
-    return _log_delta(epsilon, apart) - math.log(delta)
-
   most = 20 + 2 * math.sqrt(2 * epsilon)  # delta is 1 there, but for rounding
-  apart = optimize.brentq(excess, 1e-9 * min(epsilon, 1.0), most, xtol=1e-15)
+  apart = optimize.brentq(
+    lambda apart: _log_delta(epsilon, apart) - math.log(delta),
+    1e-9 * min(epsilon, 1.0), most, xtol=1e-15,
+  )  # fmt: skip
   return 2 * math.sqrt(times) / apart
 
 

@@ -15,13 +15,6 @@ _BY_SET = "accuracy", "weighted", "std", "worst_tenth"
 _BEST = {"best": "accuracy", "best_weighted": "weighted"}
 """Metric of the best round -> the metric whose largest value it is."""
 
-_TARGETS = {
-  "bytes": "target_bytes",
-  "modelled_seconds": "target_seconds",
-  "joules": "target_joules",
-}
-"""What adds up over the rounds -> the metric of its sum until eval.target."""
-
 
 def on_end(end: End) -> Finding:
   """Finds the numbers of rounds, if their scores are of this evaluation.
@@ -110,8 +103,9 @@ def _over_rounds(
     reached = [line for line, x in curve if x is not None and x >= target]
     until: Line = reached[0] if reached else {"spent": {}}
     yield Number("target_rounds", until.get("round"), label)
-    for spent in shown[-1]["spent"]:
-      yield Number(_TARGETS[spent], until["spent"].get(spent), label)
+    for name in shown[-1]["spent"]:  # target_bytes, target_seconds, ...
+      metric = f"target_{name.removeprefix('modelled_')}"
+      yield Number(metric, until["spent"].get(name), label)
   if shared:
     accuracy = [line["accuracy"][label][sets[-1]] for line in shown]
     per_class = [line["per_class"][label] for line in shown]

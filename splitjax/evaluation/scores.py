@@ -76,14 +76,9 @@ def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
   if len(sides) > 1:
     swept = gate.sweep(answered, task.thresholds)
     rules = {"oracle": gate.best(swept)}
-    if outputs.holdout is not None:
-      assert outputs.proxy is not None and task.holdout is not None
+    if task.holdout is not None:
       estimated = gate.estimate(
-        outputs.holdout,
-        outputs.proxy,
-        task.holdout,
-        task.thresholds,
-        options.expected_rho,
+        outputs, task.holdout, task.thresholds, options.expected_rho
       )
       limit = gate.best(estimated).threshold[0]
       rules["calibrated"] = gate.score(answered, limit)

@@ -16,7 +16,7 @@ from refusals import refused
 
 from splitjax import evaluation, losses
 from splitjax.data.test_sets import Holdout
-from splitjax.evaluation import Answered, Exits
+from splitjax.evaluation import Answered, Exits, Outputs
 
 
 def exits_of(entropy, client, server):
@@ -155,7 +155,7 @@ PROXY = exits_of([0.2, 0.7, 1.3, 2.0, 9.0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 
 
 def estimated(rho, held=HELD, proxy=PROXY, grid=GRID):
-  return evaluation.estimate(held, proxy, SAMPLES, grid, rho)
+  return evaluation.estimate(Outputs(held, held, proxy), SAMPLES, grid, rho)
 
 
 def test_the_estimate_by_hand():
@@ -202,7 +202,7 @@ def test_clients_choose_for_themselves():
     jax.tree.map(lambda *x: np.concatenate(x), *pair)
     for pair in ((HELD, RIGHT), (PROXY, PROXY), (SAMPLES, SAMPLES))
   )
-  swept = evaluation.estimate(held, proxy, samples, GRID, 0.2)
+  swept = evaluation.estimate(Outputs(held, held, proxy), samples, GRID, 0.2)
   assert evaluation.best(swept).threshold.tolist() == [[0.3, 1.5]]
 
 
