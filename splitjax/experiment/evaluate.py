@@ -27,7 +27,7 @@ def evaluate_again(
   changes: Mapping[str, Any] | None = None,
   *,
   config: str | Path | None = None,
-  name: str = workdirs.EVALUATED,
+  name: str = "evaluate",
   figures: reporting.Figures = "report",
 ) -> Results:
   """Evaluates the saved networks again, on other test sets if asked.
@@ -48,9 +48,8 @@ def evaluate_again(
     them only if the test sets stay the same.
 
   Raises:
-    Unfinished: no method is finished.
-    UserError: other fields are given, the data have changed, or test sets
-      contain samples that the run has trained on.
+    UserError: no method is finished, other fields are given, the data have
+      changed, or test sets contain samples that the run has trained on.
 
   Example:
     >>> import splitjax
@@ -71,7 +70,7 @@ def evaluate_again(
   cells = [runs for runs, _ in workdirs.runs_of(workdir)]
   runs = [*filter(workdirs.finished, itertools.chain(*cells))]
   if not runs:
-    raise workdirs.Unfinished(
+    raise UserError(
       f"--workdir={workdir} holds no run with a finished method: train"
       " one first"
     )

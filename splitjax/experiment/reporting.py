@@ -14,7 +14,7 @@ from splitjax import files
 from splitjax.evaluation import MEASUREMENTS
 from splitjax.experiment import machine, workdirs
 from splitjax.experiment.summary import PICTURES
-from splitjax.experiment.workdirs import About, Unfinished
+from splitjax.experiment.workdirs import About
 from splitjax.reports import numbers, page, results
 from splitjax.reports.results import NONE, Results, Run
 from splitjax.types import UserError
@@ -128,7 +128,7 @@ def collect(*folders: str | Path) -> Results:
           parts[run.resolve()] = part
           values.append(column | cell)
     if len(parts) == count:
-      raise Unfinished(f"--workdir={name}: no method is finished yet")
+      raise UserError(f"--workdir={name}: no method is finished yet")
   title = " | ".join(dict.fromkeys(part.title for part in parts.values()))
   return results.gather(title, list(parts.values()), values, remarks)
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.export
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import files, target, trees
+from splitjax import files, target
 from splitjax.config import loading
 from splitjax.config.config import Config
 from splitjax.data import feed
@@ -26,7 +26,7 @@ from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
 from splitjax.files import Json
 from splitjax.fleet.cohorts import group_of
-from splitjax.fleet.fleets import own_fleet, without_padding
+from splitjax.fleet.fleets import Fleet, client_of, own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models.network import embedding, init, prefix, select
@@ -86,20 +86,14 @@ class Trained(NamedTuple):
   def predict(
     self, n: AnyClient, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
-    """Classifies inputs as client n does.
+    """Classifies inputs [B, ...] as client n does.
 
-    With two exits, the client's exit answers if it is confident; otherwise the
-    server answers. If the method has `Method.pick`, the paths of all clients
-    classify each input, and the most confident path answers.
+    With two exits, the client's exit answers if its entropy is below the
+    `threshold` e_n, nats; otherwise the server answers. With one exit the
+    threshold is ignored. If the method has `Method.pick`, the paths of all
+    clients classify each input, and the most confident path answers.
 
-    Args:
-      n: the client.
-      image: inputs [B, ...].
-      threshold: e_n, nats: the exit answers iff its entropy is below it.
-        Ignored for methods without two exits.
-
-    Returns:
-      class [B] int32 and offloaded [B] bool.
+    Returns class [B] int32 and offloaded [B] bool.
     """
     image = self._fitting(image)
     two_exits = len(self.method.answers) > 1
@@ -166,13 +160,9 @@ class Trained(NamedTuple):
     its data by the method's rule: with HARMONY it adapts, with FedAvg it takes
     the mean. What clients do not share, such as FedPer's head, is random.
 
-    Args:
-      image: its inputs [Z, ...].
-      label: [Z] int, their labels.
-      depth: its cut, one of the clients'; None: the shallowest.
-
-    Raises:
-      UserError: inputs or depth do not fit, or clients have nothing in common.
+    Takes its inputs [Z, ...], their labels [Z] int, and its cut, one of the
+    clients' (None: the shallowest). Raises UserError if these do not fit, or if
+    clients have nothing in common.
 
     Example:
       >>> import splitjax
@@ -192,8 +182,7 @@ class Trained(NamedTuple):
     classes = backbone.classes
     if len(label) != len(image) or not np.isin(label, range(classes)).all():
       raise UserError(f"label: give {len(image)} numbers below {classes}")
-    cohorts = own_fleet(method, self.network.fleet).cohorts
-    depths = [cohort.depth for cohort in cohorts]
+    depths = [cohort.depth for cohort in self._fleet.cohorts]
     depth = depths[0] if depth is None else depth
     if depth not in depths:
       raise UserError(f"depth={depth}: the clients' depths are {depths}")
@@ -239,17 +228,9 @@ class Trained(NamedTuple):
       + (f", or a name, such as {similar}" if similar else "")
     )
 
-  def kept(
-    self, n: int | str, cohorts: tuple[Any, ...] | None = None
-  ) -> Client:
-    """Returns what client n keeps between rounds, or has in other cohorts."""
-    number = self.number(n)
-    stacks = self.state.clients if cohorts is None else cohorts
-    fleet = own_fleet(self.method, self.network.fleet)
-    for cohort, stacked in zip(fleet.cohorts, stacks, strict=True):
-      if number in cohort.ids:
-        return trees.take(stacked, cohort.ids.index(number))
-    raise AssertionError("every client is in a cohort")
+  def kept(self, n: int | str) -> Client:
+    """Returns what client n keeps between rounds."""
+    return client_of(self._fleet, self.state.clients, self.number(n))
 
   def samples(
     self, number: int, image: np.ndarray, label: np.ndarray, epochs: int = 1
@@ -279,11 +260,11 @@ class Trained(NamedTuple):
       return n
     client = self.kept(n)
     server = self.state.server
-    net: Any = self.kept(n, self.personal) if self.personal else None
-    return NewClient(
-      net=net or self.method.model(client, server),
-      server=self.method.part_two(client, server),
-    )
+    if self.personal:
+      net = client_of(self._fleet, self.personal, self.number(n))
+    else:
+      net = self.method.model(client, server)
+    return NewClient(net=net, server=self.method.part_two(client, server))
 
   def _predictor(self, n: AnyClient) -> Callable[..., tuple[Array, Array]]:
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
@@ -300,6 +281,10 @@ class Trained(NamedTuple):
       return jnp.where(away, both.server, both.client), away
 
     return predictor
+
+  @property
+  def _fleet(self) -> Fleet:
+    return own_fleet(self.method, self.network.fleet)
 
   def _fitting(self, image: np.ndarray) -> np.ndarray:
     net = self.network.backbone

@@ -49,7 +49,6 @@ CONFIG = "config.json"
 GRID = "grid.json"
 LOCK = ".lock"
 DESCRIBED = "describe"
-EVALUATED = "evaluate"
 CHECKPOINTS = "checkpoints"
 ROUNDS = "rounds.jsonl"
 _ABOUT = "about.json"
@@ -62,10 +61,6 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 _HARMLESS = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
 """What may lie in a folder that no run owns yet."""
-
-
-class Unfinished(UserError):
-  """Raised if there is no finished method to report or evaluate."""
 
 
 # What a folder holds.
@@ -106,12 +101,11 @@ def read_run(workdir: Path, name: str = CONFIG) -> Json:
   """Reads config.json as it is: "config", and facts of the "data".
 
   With the name of grid.json: fields, seeds, and cells with name and values.
-  Raises Unfinished if the file is not there.
   """
   path = workdir / name
   tree = files.read_sealed(path, "restore it, or choose another folder")
   if tree is None:
-    raise Unfinished(
+    raise UserError(
       f"--workdir={workdir} holds no run (no {name}): train one first"
     )
   return tree
@@ -309,19 +303,18 @@ def write_results(
 ) -> None:
   """Writes a method's numbers and arrays; about.json makes them valid.
 
-  `arrays` are by file name. Files of earlier arrays are deleted.
+  `arrays` are by file name; earlier files of those that are empty are deleted.
   """
   reopen(method_dir)
-  for name in files.names(method_dir):
-    if name.endswith(".npz"):
-      (method_dir / name).unlink()
-  written = [ROUNDS, numbers.NUMBERS]
   files.write(method_dir / numbers.NUMBERS, numbers.as_csv(table))
+  written = [ROUNDS, numbers.NUMBERS]
   for name, leaves in arrays.items():
     if leaves:
       save = functools.partial(np.savez_compressed, allow_pickle=False)
       files.write(method_dir / name, functools.partial(save, **leaves))
       written.append(name)
+    else:
+      (method_dir / name).unlink(missing_ok=True)
   contents = {name: files.read(method_dir / name) for name in written}
   digests = {k: files.digest(x) for k, x in contents.items() if x is not None}
   files.write_sealed(

@@ -176,6 +176,14 @@ def with_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
   )
 
 
+def client_of(fleet: Fleet, cohorts: Sequence[Tree], number: int) -> Tree:
+  """Takes a client, by its number, from cohorts [N, ...]."""
+  for tree, cohort in zip(cohorts, fleet.cohorts, strict=True):
+    if number in cohort.ids:
+      return trees.take(tree, cohort.ids.index(number))
+  raise IndexError(f"client {number} of {fleet.num_clients}")
+
+
 def own_fleet(method: "Method", fleet: Fleet) -> Fleet:
   """Returns the clients in a method's cohorts.
 

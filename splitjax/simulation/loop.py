@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import rules, trees
+from splitjax import rules
 from splitjax.data import feed
 from splitjax.data.dataset import fitting, require, scale
 from splitjax.data.feed import BatchPlan
@@ -77,10 +77,7 @@ class Simulation(NamedTuple):
 
   def client(self, state: State, number: int) -> Client:
     """Finds a client in the state by its number."""
-    for cohort, clients in zip(self.fleet.cohorts, state.clients, strict=True):
-      if number in cohort.ids:
-        return trees.take(clients, cohort.ids.index(number))
-    raise IndexError(f"client {number} of {self.fleet.num_clients}")
+    return fleets.client_of(self.fleet, state.clients, number)
 
   def predict(
     self, method: Method, state: State, number: int, image: np.ndarray
