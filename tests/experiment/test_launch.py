@@ -101,7 +101,8 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   assert cli.launch(train) == 0
   # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")
-  assert splitjax.report_again(workdir).methods == {"own": "mine"}
+  (run,) = splitjax.report_again(workdir).runs
+  assert run.methods == {"own": "mine"}
   with pytest.raises(UserError, match="in Python as config=FILE"):
     splitjax.evaluate_again(cell)
   # With it the grid is reported, and its line loads the method.
