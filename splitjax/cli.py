@@ -382,8 +382,7 @@ def _set_up(values: flags.FlagValues) -> None:
   if values.num_processes is None or values.cpu_devices is not None:
     machine.use_cores(values.cpu_devices)
   process = values.num_processes, values.process_id
-  machine.initialize(values.coordinator_address, *process)
-  machine.check_platform()
+  machine.connect(values.coordinator_address, *process)
 
 
 def launch(command: Command) -> int:

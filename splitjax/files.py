@@ -83,16 +83,10 @@ def system_code(error: BaseException) -> int | None:
 def write(
   path: Path, content: bytes | str | Callable[[IO[bytes]], Any]
 ) -> None:
-  """Writes a file whole or not at all; its folder is made.
+  """Writes a file whole or not at all; makes its folder.
 
-  A link at the file's name is replaced, not followed.
-
-  Args:
-    path: the file.
-    content: what it holds, or a function that writes it to an open file.
-
-  Raises:
-    UserError: the disk is full, or the like.
+  `content` may be a function that writes to an open file. A link at the file's
+  name is replaced, not followed.
   """
   partial = path.with_name(path.name + ".partial")
   with explained("written", path):
@@ -111,7 +105,6 @@ def write(
 def append(path: Path, content: bytes) -> None:
   """Adds to the end of a file; a killed process may have added a part."""
   with explained("written", path):
-    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab", opener=_unfollowed) as file:
       file.write(content)
 
@@ -180,27 +173,29 @@ def sealed(body: Mapping[str, Any]) -> Json:
   return {**body, SEAL: digest(text.encode())}
 
 
+def unsealed(seal: Any, path: Path, remedy: str = "") -> Json:
+  """Returns what `sealed` got; raises Damaged, with a remedy, for all else."""
+  with contextlib.suppress(ValueError, RecursionError, AttributeError):
+    body = {name: value for name, value in seal.items() if name != SEAL}
+    if seal == sealed(body):
+      return body
+  raise Damaged(f"{path} is not what was written{remedy and ': '}{remedy}")
+
+
 def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
   """Writes a JSON object with its digest."""
   write(path, json.dumps(sealed(body), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sealed(path: Path, remedy: str) -> Json | None:
-  """Reads what `write_sealed` wrote; None if it is not there.
-
-  Raises Damaged, with a remedy, if it is something else.
-  """
+  """Reads what `write_sealed` wrote, as `unsealed`; None if it is not there."""
   content = read(path)
   if content is None:
     return None
-  try:
+  seal: Any = None
+  with contextlib.suppress(ValueError, RecursionError):
     seal = json.loads(content)
-    body = {k: v for k, v in seal.items() if k != SEAL}
-    if seal == sealed(body):
-      return body
-  except (ValueError, RecursionError, AttributeError):
-    pass
-  raise Damaged(f"{path} is not what was written: {remedy}")
+  return unsealed(seal, path, remedy)
 
 
 def plain(tree: Any) -> Any:
@@ -225,9 +220,7 @@ def plain(tree: Any) -> Any:
 def read_arrays(path: Path) -> "dict[str, np.ndarray]":
   """Reads the arrays of an npz file; nothing is unpickled.
 
-  Raises:
-    OSError: the file cannot be opened.
-    ValueError: the file is damaged, or not a file of plain arrays.
+  Raises ValueError for any other file, and OSError if it cannot be opened.
   """
   import numpy as np
 
@@ -236,7 +229,7 @@ def read_arrays(path: Path) -> "dict[str, np.ndarray]":
       arrays = dict(np.load(raw, allow_pickle=False))
       if all(isinstance(array, np.ndarray) for array in arrays.values()):
         return arrays
+      cause = "not all of them"
     except Exception as error:  # the libraries' errors share no base class
-      text = f"no whole .npz file of plain arrays: {reason(error)}"
-      raise ValueError(text) from error
-  raise ValueError("no .npz file of plain arrays")
+      cause = reason(error)
+  raise ValueError(f"no whole .npz file of plain arrays: {cause}")

@@ -32,8 +32,7 @@ Values = Array | np.ndarray
 class Exits(NamedTuple):
   """Predictions of both exits for every sample.
 
-  Where clients share an evaluation and their exits do not answer, the exits'
-  floats are NaN and `client` is -1: they would be another client's.
+  Where the client's exit does not answer, its fields are the server's.
   """
 
   entropy: Values  #: [N, M] float32, of the client's exit, nats
@@ -126,6 +125,8 @@ def _client_exits(
     if answer is not None:
       return answer(method.backbone, net, theta, x)
     logits = both_logits(method, net, theta, x, paths, server)
+    if "client" not in method.answers:  # clients that share have other exits
+      logits = Logits(logits.server, logits.server)
     return to_exits(logits, probabilities)
 
   # Only the leading chunks are computed.

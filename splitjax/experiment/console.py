@@ -1,4 +1,4 @@
-"""The console: a bar or plain lines, requests to stop, the machine's name.
+"""The console: a bar or plain lines, and requests to stop.
 
 With several processes only the first one prints.
 """
@@ -6,14 +6,10 @@ With several processes only the first one prints.
 import contextlib
 import math
 import os
-import platform
-import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -28,10 +24,7 @@ as "SIGTERM" or True, ends the run."""
 
 
 class Stopped(Exception):
-  """Raised when a run ends early; the message names the round.
-
-  `requester` names who requested the stop, such as "SIGTERM".
-  """
+  """Raised when a run ends early; says which round and who asked for it."""
 
   def __init__(self, requester: str, progress: str):
     super().__init__(progress)
@@ -57,47 +50,40 @@ def listening() -> Iterator[Stop]:
   """Makes SIGTERM and Ctrl-C request a stop; yields the Stop that reports it.
 
   Ctrl-C after a request raises KeyboardInterrupt. Supervisors send SIGTERM
-  before they take a machine away. Called outside the main thread, this sets no
-  handlers, as Python lets only the main thread set them.
+  before they take a machine away. Outside the main thread nothing is noticed.
   """
-  requests: list[str] = []
+  requests = list[str]()
 
   def note(number: int, frame: Any) -> None:
     del frame
-    interrupt = number == signal.SIGINT
-    if interrupt and requests:
+    if number == signal.SIGINT and requests:
       raise KeyboardInterrupt
-    requests.append(CTRL_C if interrupt else "SIGTERM")
-    again = "; again to stop at once" if interrupt else ""
-    line = f"\n{requests[-1]}: stopping after this round{again}\n"
+    requests.append(CTRL_C if number == signal.SIGINT else "SIGTERM")
+    line = f"\n{requests[-1]}: stopping after this round; Ctrl-C: at once\n"
     with contextlib.suppress(OSError):
       os.write(2, line.encode())  # safe in a handler, in contrast to print
 
-  handlers: dict[signal.Signals, Any] = {}
-  if threading.current_thread() is threading.main_thread():
-    for number in (signal.SIGTERM, signal.SIGINT):
-      if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-        handlers[number] = signal.signal(number, note)
+  handlers = dict[signal.Signals, Any]()
   try:
+    with contextlib.suppress(ValueError):  # not the main thread
+      for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+          handlers[number] = signal.signal(number, note)
     yield lambda: requests[0] if requests else None
   finally:
     for number, handler in handlers.items():
-      if handler is not None:  # None: not installed from Python
-        signal.signal(number, handler)
+      signal.signal(number, handler or signal.SIG_DFL)
 
 
-def say(text: str, *, to_stderr: bool = False) -> None:
-  """Prints a line in the first process, above a bar if there is one.
-
-  stdout is for the results of a command and for lines that report progress.
-  """
+def say(text: str) -> None:
+  """Prints a line in the first process, above a bar if there is one."""
   if _is_first():
-    file: Any = sys.stderr if to_stderr else sys.stdout
-    if hasattr(file, "reconfigure"):  # a notebook's stdout takes any letter
+    stdout: Any = sys.stdout
+    if hasattr(stdout, "reconfigure"):  # a notebook's takes any letter
       # Printing the first ρ would otherwise end a training in some terminals.
-      file.reconfigure(errors="replace")
-    tqdm.write(text, file=file)
-    file.flush()
+      stdout.reconfigure(errors="replace")
+    tqdm.write(text)
+    stdout.flush()
 
 
 def _is_first() -> bool:
@@ -110,19 +96,18 @@ def _is_first() -> bool:
 class Progress:
   """The progress of one training over its rounds.
 
-  A terminal shows a bar; elsewhere each evaluation prints a line.
+  Each evaluation prints a line; a terminal shows a bar, too.
   """
 
-  def __init__(self, label: str, rounds: int, done: int = 0):
-    """Starts the display after `done` finished rounds."""
+  def __init__(self, label: str, rounds: int, trained: int = 0):
+    """Starts the display after `trained` rounds."""
     self._label = label
     self._rounds = rounds
-    self._done = done
+    self._trained = trained
     self._begun = time.monotonic()
-    self._accuracy: Mapping[str, Mapping[str, float]] = {}
     self._bar = tqdm(
       total=rounds,
-      initial=done,
+      initial=trained,
       desc=label,
       unit="round",
       dynamic_ncols=True,
@@ -130,50 +115,28 @@ class Progress:
     )
 
   def round(self, number: int, line: Mapping[str, Any]) -> None:
-    """Shows a round's losses and the last accuracies, from its log line."""
-    self._accuracy = line.get("accuracy") or self._accuracy
+    """Shows a round, from its log line."""
     text = "loss:"
     for name, loss in line["loss"].items():
       text += f" {name} {math.nan if loss is None else loss:.3f}"
-    for row, accuracy in self._accuracy.items():
+    if line.get("masked"):
+      text += f"  updates left out: {len(line['masked'])}"
+    self._bar.set_postfix_str(text, refresh=False)
+    new = number - self._trained  # 0: a checkpoint's round
+    self._bar.update(number - self._bar.n)
+    if not line.get("accuracy") or not new:
+      return
+    for row, accuracy in line["accuracy"].items():
       sets = list(accuracy)
       ends = dict.fromkeys([sets[0], sets[-1]])
       shown = [f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends]
       text += f"  {row}: {', '.join(shown)} %"
-    self._bar.set_postfix_str(text, refresh=False)
-    self._bar.update()
-    if line.get("accuracy") and not sys.stderr.isatty():
-      rate = (number - self._done) / (time.monotonic() - self._begun)
-      say(
-        f"{self._label}: round {number}/{self._rounds}"
-        f"  {rate:.2f} rounds/s  {(self._rounds - number) / rate:.0f} s left"
-        f"  {text}"
-      )
+    rate = new / (time.monotonic() - self._begun)
+    say(
+      f"{self._label}: round {number}/{self._rounds}  {rate:.2f} rounds/s"
+      f"  {(self._rounds - number) / rate:.0f} s left  {text}"
+    )
 
   def close(self) -> None:
     """Closes the bar."""
     self._bar.close()
-
-
-CPUINFO = Path("/proc/cpuinfo")
-"""Linux's file with the names of the processors."""
-
-
-def hardware() -> str:
-  """Returns devices, CPU and the versions of Python and jax in one line."""
-  import jax
-
-  from splitjax import target
-
-  name = platform.processor()
-  with contextlib.suppress(OSError):
-    text = CPUINFO.read_text(encoding="utf-8")
-    if match := re.search(r"^model name\s*: (.*)$", text, re.M):
-      name = match[1]
-  aim = target.current()
-  return (
-    f"{len(aim.devices)} {aim.kind} device(s) ({aim.platform}),"
-    f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
-    f" {platform.machine()}, Python {platform.python_version()},"
-    f" jax {jax.__version__}"
-  )

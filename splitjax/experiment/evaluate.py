@@ -13,9 +13,10 @@ from splitjax.config import loading
 from splitjax.config.config import Config, assign, significant
 from splitjax.experiment import reporting, storage, summary, workdirs
 from splitjax.experiment.console import say
+from splitjax.experiment.network import abstract_state
 from splitjax.experiment.programs import Programs
 from splitjax.experiment.task import make_subject
-from splitjax.experiment.train import ended, finish, judge, placed
+from splitjax.experiment.train import conclude, judge
 from splitjax.experiment.trained import rebuilt
 from splitjax.reports import tensorboard
 from splitjax.reports.results import Results
@@ -117,11 +118,12 @@ def _evaluate(
       continue
     say(f"{key}: evaluating")
     programs = Programs(make_subject(task, key))
+    method = programs.subject.method
+    like = abstract_state(method, task.network)
     method_dir = workdirs.folder(workdir, key)
-    path = storage.path_of(method_dir, stored[key].rounds)
-    state = placed(programs, storage.read(path, programs.shapes))
-    judged = judge(programs, state, programs.subject.method.rows, None)
-    log = storage.Log(method_dir)
-    end = ended(programs, state, log, judged, trained_config)
+    state, record = storage.read(method_dir, stored[key].rounds, like)
+    state = programs.place(state)
+    judged = judge(programs, state, method.rows, None)
     about = stored[key]._replace(evaluated=changed)
-    finish(end, workdirs.folder(into, key), about)
+    into_dir = workdirs.folder(into, key)
+    conclude(programs, into_dir, state, record, judged, about, trained_config)

@@ -2,15 +2,14 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
 from splitjax.evaluation.subject import Line
 from splitjax.files import plain
-from splitjax.types import Metrics, Row
+from splitjax.types import Metrics
 
 SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
 """Entries that an evaluation adds to a line (`scores.log_scores`)."""
@@ -36,9 +35,9 @@ def log_line(
   line: Line = {
     "method": key,
     "round": number,
-    "loss": {name: float(x) for name, x in metrics.losses.items()},
-    "wire": {name: float(x) for name, x in metrics.wire.items()},
-    "participants": int(metrics.participants),
+    "loss": metrics.losses,
+    "wire": metrics.wire,
+    "participants": metrics.participants,
     "masked": np.flatnonzero(metrics.masked),
     "seconds": seconds,
     "clients": {"number": took_part, **clients},
@@ -46,11 +45,11 @@ def log_line(
   if metrics.undone:
     line["undone"] = True
   if metrics.faults:
-    line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
+    line["faults"] = metrics.faults
   if cost is not None:
     line["cost"] = {
       "seconds": cost.seconds,
-      "client_joules": float(cost.joules.sum()),
+      "client_joules": cost.joules.sum(),
       "server_joules": cost.server_joules,
     }
   return plain(line)
@@ -63,62 +62,23 @@ def _short(values: np.ndarray) -> list[float]:
   ]
 
 
-def due(
-  config: Config, rows: tuple[Row, ...], number: int
-) -> tuple[tuple[Row, ...], int | None] | None:
-  """Chooses what to evaluate after round `number` (1, 2, ...).
-
-  Returns the rows to evaluate, chosen from `rows`, and the number of each
-  client's test samples (None: all); or just None if no evaluation is due.
-  """
-  if number == config.rounds:
-    return rows, None
-  if number % config.eval.every:
-    return None
-  at_end_only = config.eval.personal == "last"
-  chosen = tuple(row for row in rows if not (row.tuned and at_end_only))
-  return chosen, config.eval.samples
-
-
-class History(NamedTuple):
-  """All rounds of a method.
-
-  Attributes:
-    lines: the lines of the method's log, without "clients" and "by_client".
-    clients: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, and "visits" (rounds with served steps). There are
-      busy "seconds" and "joules" if costs are modelled.
-  """
-
-  lines: list[Line]
-  clients: dict[str, np.ndarray]
-
-
 def read_history(
-  log: Iterable[Line], config: Config, rows: tuple[Row, ...]
-) -> History:
-  """Makes a method's history from its log lines.
-
-  A run ends with an evaluation of all rows on all samples. Where more rounds
-  followed, these scores are left out, unless `config` asks for them there.
-  """
+  log: Iterable[Line], clients: int
+) -> tuple[list[Line], dict[str, np.ndarray]]:
+  """Splits a method's log into `End.lines` and `End.totals`."""
   lines = list[Line]()
-  total = dict[str, np.ndarray]()
+  totals = dict[str, np.ndarray]()
   for line in log:
-    sums = line.pop("clients")
-    line.pop("by_client", None)
+    sums = dict(line["clients"])
     took_part = sums.pop("number")
     alone = sums.pop("alone", [0] * len(took_part))
     sums["served"] = np.subtract(sums["steps"], alone)
     sums["visits"] = sums["served"] > 0
     for name, values in sums.items():
-      total.setdefault(name, np.zeros(config.num_clients))[took_part] += values
-    lines.append(line)
-  for line in lines[:-1]:
-    if line.get("last") and due(config, rows, line["round"]) != (rows, None):
-      for name in (*SCORES, "metrics"):
-        line.pop(name, None)
-  return History(lines, total)
+      totals.setdefault(name, np.zeros(clients))[took_part] += values
+    single = "clients", "by_client"
+    lines.append({k: v for k, v in line.items() if k not in single})
+  return lines, totals
 
 
 def client(n: int, names: Sequence[str]) -> str:

@@ -3,7 +3,10 @@
 All processes compute and save the states. Process 0 writes the rest.
 """
 
+import contextlib
 import os
+import platform
+import re
 import sys
 from pathlib import Path
 
@@ -20,9 +23,6 @@ from splitjax.types import UserError
 _MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
 
-_MOST_DEVICES = 256
-"""Limit of --cpu_devices: each device has threads of its own."""
-
 
 def set_up(
   cpu_devices: int | None = None, compilation_cache: str = "~/.cache/splitjax"
@@ -34,12 +34,14 @@ def set_up(
   A second call with the same arguments changes nothing.
 
   Args:
-    cpu_devices: number of devices that the CPU is split into; None: see
-      `use_cores`, usually one per core and at most 8.
+    cpu_devices: number of devices that the CPU is split into; None: the number
+      that XLA_FLAGS or JAX_NUM_CPU_DEVICES sets, else one per core that the
+      process may use, but at most 8. Accelerators are not affected.
     compilation_cache: folder of compiled programs; "" for none.
 
   Raises:
-    UserError: as `use_cores`.
+    UserError: the number is not in 1..256, XLA_FLAGS sets one too, or jax
+      already runs with another one.
 
   Example:
     >>> import jax, splitjax
@@ -54,20 +56,11 @@ def set_up(
 def use_cores(count: int | None = None) -> None:
   """Splits a CPU into several devices, so that clients train on all cores.
 
-  One device uses several cores only within large operations. Accelerators are
-  not affected. Call it before anything is computed.
-
-  Args:
-    count: number of devices. None: the number that XLA_FLAGS or
-      JAX_NUM_CPU_DEVICES sets, else one per core that the process may use, but
-      at most MOST_CORES.
-
-  Raises:
-    UserError: `count` is not in 1..MOST_DEVICES; or XLA_FLAGS sets a number of
-      devices too; or jax already runs with another number of devices.
+  One device uses several cores only within large operations. `count` is
+  `cpu_devices` of `set_up`.
   """
-  if count is not None and not 1 <= count <= _MOST_DEVICES:
-    raise UserError(f"--cpu_devices={count} must be in 1..{_MOST_DEVICES}")
+  if count is not None and not 1 <= count <= 256:  # each has threads
+    raise UserError(f"--cpu_devices={count} must be in 1..256")
   flag = "--xla_force_host_platform_device_count"
   forced = flag in os.environ.get("XLA_FLAGS", "")
   if forced and count is not None:
@@ -105,10 +98,10 @@ def keep_compiled(folder: str | Path) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def initialize(
+def connect(
   address: str | None, processes: int | None, number: int | None
 ) -> None:
-  """Connects the processes of a run; call it before any other use of jax.
+  """Connects the processes of a run, if there are several, and starts jax.
 
   Args:
     address: HOST:PORT of process 0; None for a run of one process.
@@ -116,31 +109,23 @@ def initialize(
     number: number of this process, from 0 on.
 
   Raises:
-    UserError: an argument is missing, or the processes cannot connect.
+    UserError: an argument is missing, the processes cannot connect, or jax
+      cannot compute on the platforms in JAX_PLATFORMS.
   """
-  flags = (address, processes, number)
-  if flags == (None, None, None):
-    return
-  if None in flags:
-    raise UserError(
-      "--coordinator_address, --num_processes and --process_id go together"
-    )
-  try:
-    jax.distributed.initialize(address, processes, number)
-  except (RuntimeError, ValueError) as error:
-    reason = str(error).partition("\n")[0]
-    raise UserError(
-      f"the processes could not connect ({reason}): is process 0 running, and"
-      " its --coordinator_address right?"
-    ) from None
-
-
-def check_platform() -> None:
-  """Starts jax's backend; call it after `initialize` and `use_cores`.
-
-  Raises:
-    UserError: jax lacks a plugin or device for the platforms in JAX_PLATFORMS.
-  """
+  flags = address, processes, number
+  if flags != (None, None, None):
+    if None in flags:
+      raise UserError(
+        "--coordinator_address, --num_processes and --process_id go together"
+      )
+    try:
+      jax.distributed.initialize(address, processes, number)
+    except (RuntimeError, ValueError) as error:
+      reason = str(error).partition("\n")[0]
+      raise UserError(
+        f"the processes could not connect ({reason}): is process 0 running, and"
+        " its --coordinator_address right?"
+      ) from None
   try:
     target.current()
   except (AssertionError, RuntimeError) as error:  # jax asserts without a text
@@ -150,6 +135,26 @@ def check_platform() -> None:
       f"JAX_PLATFORMS={platforms}: jax cannot compute there ({reason}): correct"
       " or unset it, or install the plugin, such as pip install 'jax[cuda13]'"
     ) from None
+
+
+CPUINFO = Path("/proc/cpuinfo")
+"""Linux's file with the names of the processors."""
+
+
+def hardware() -> str:
+  """Returns devices, CPU and the versions of Python and jax in one line."""
+  name = platform.processor()
+  with contextlib.suppress(OSError):
+    text = CPUINFO.read_text(encoding="utf-8")
+    if match := re.search(r"^model name\s*: (.*)$", text, re.M):
+      name = match[1]
+  aim = target.current()
+  return (
+    f"{len(aim.devices)} {aim.kind} device(s) ({aim.platform}),"
+    f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
+    f" {platform.machine()}, Python {platform.python_version()},"
+    f" jax {jax.__version__}"
+  )
 
 
 def is_first_process() -> bool:

@@ -9,8 +9,7 @@ a learning rate or a loss weight share a program.
 import dataclasses
 import functools
 import gc
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,8 +22,12 @@ from splitjax import rules, target
 from splitjax.engine import devices
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
-from splitjax.evaluation import exits
-from splitjax.evaluation.exits import Outputs
+from splitjax.evaluation.exits import (
+  Exits,
+  Outputs,
+  evaluate_clients,
+  personalise_clients,
+)
 from splitjax.evaluation.metrics import take_probabilities
 from splitjax.evaluation.subject import Subject
 from splitjax.experiment.console import say
@@ -32,7 +35,6 @@ from splitjax.experiment.network import abstract_state
 from splitjax.experiment.shown import Shown, show
 from splitjax.experiment.task import fresh_network, make_subject, run_key
 from splitjax.fleet.fleets import Layout, with_padding
-from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.types import Metrics, Net, Row, Shard, State, Tree
 
@@ -42,7 +44,7 @@ ROOM = 0.9
 _LIMIT = 64
 """The largest number of programs kept; the least recently used is dropped."""
 
-kept_programs: OrderedDict[Any, Any] = OrderedDict()
+kept_programs: dict[Any, Any] = {}
 """The compiled programs, the least recently used first."""
 
 
@@ -52,23 +54,24 @@ def compile_once(
   note: Callable[[], None] = lambda: None,
   **static: Any,
 ) -> Any:
-  """Compiles a jitted function for these arguments, or finds it compiled.
+  """Compiles a jitted function for arguments or their shapes, or finds it.
 
-  `arguments` are those of later calls, or their shapes and shardings. `static`
-  are its static_argnames; later calls are without them. `note` is called before
-  anything is compiled.
+  `static` are its static_argnames; later calls are without them. `note` is
+  called before anything is compiled.
   """
   leaves, structure = jax.tree.flatten(arguments)
+  forms = [(jax.typeof(x), getattr(x, "sharding", None)) for x in leaves]
   key = (
     function,
     structure,
-    tuple(map(_form, leaves)),
-    tuple(sorted(static.items())),
+    tuple(forms),
+    tuple(static.items()),
     rules.forget_replaced(),
     target.aimed_at.value,
     jax.config.read("jax_disable_most_optimizations"),
   )
-  if key not in kept_programs:
+  program = kept_programs.pop(key, None)
+  if program is None:
     note()
     # Repeated searches of a trace's objects took a sixth of the tracing time.
     collecting = gc.isenabled()
@@ -78,21 +81,19 @@ def compile_once(
     finally:
       if collecting:
         gc.enable()
-    kept_programs[key] = lowered.compile(devices.quick_options())
-  kept_programs.move_to_end(key)
+    program = lowered.compile(devices.quick_options())
+  kept_programs[key] = program  # as the newest
   if len(kept_programs) > _LIMIT:
-    kept_programs.popitem(last=False)
-  return kept_programs[key]
-
-
-def _form(leaf: Any) -> Any:
-  """What a program depends on in an argument: its type and sharding."""
-  kind = jax.typeof(leaf)
-  return kind.shape, kind.dtype, kind.weak_type, getattr(leaf, "sharding", None)
+    del kept_programs[next(iter(kept_programs))]
+  return program
 
 
 class Programs:
-  """The programs of one method, compiled on first use."""
+  """The programs of one method, compiled on first use.
+
+  In the place of a state its shapes (`like`) may be given: then programs are
+  only compiled, and shapes are returned.
+  """
 
   def __init__(self, subject: Subject):
     self.subject = subject
@@ -107,53 +108,42 @@ class Programs:
 
   # States.
 
-  def begin(self, full: Net | None = None) -> State:
-    """Makes the state before the first round, in new buffers.
-
-    `full` is the network that all methods start from; None: the task's.
-    """
-    full = fresh_network(self.task) if full is None else full
-    seed = np.uint32(self.task.config.seed)
-    arguments = self.method, *self._put((seed, jax.device_get(full)))
-    layout = self.subject.fleet.layout
-    program = compile_once(
-      _start, *arguments, layout=layout, mesh=self.task.mesh
-    )
-    return program(*arguments)
-
-  def place(self, state: State) -> State:
-    """Adds to a saved state the padding clients that these programs need.
-
-    The saved cohorts must begin with their real clients, in order.
-    """
-    grow = jax.jit(
-      functools.partial(with_padding, self.subject.fleet),
-      out_shardings=devices.client_sharding(self.task.mesh, devices.DIVIDED),
-    )
-    clients = grow(self._put(state.clients))
-    return self._put(state._replace(clients=()))._replace(clients=clients)
-
-  def shapes(self, widths: Sequence[int]) -> Tree:
-    """Returns shapes, dtypes and shardings of a checkpoint's state.
-
-    `widths` are the numbers of clients in its cohorts, padding included. If
-    they differ from those of these programs, every device reads all clients.
-    """
-    mesh = self.task.mesh
-    state = abstract_state(self.subject.method, self.task.network, widths)
-    if mesh is None:
-      return on_first_device(state)
-    specs = devices.state_specs(len(widths))
-    if list(widths) != self.subject.widths:
-      copied: Any = (devices.COPIED,) * len(widths)
-      specs = specs._replace(clients=copied)
-    shardings = devices.client_sharding(mesh, specs)
-    return jax.tree.map(lambda x, y: _shapes(y, x), shardings, state)
-
   @functools.cached_property
   def like(self) -> Tree:
     """Shapes, dtypes and shardings of the state."""
-    return self.shapes(self.subject.widths)
+    mesh = self.task.mesh
+    widths = [len(cohort.numbers) for cohort in self.subject.fleet.cohorts]
+    state = abstract_state(self.subject.method, self.task.network, widths)
+    shardings: Any = SingleDeviceSharding(target.current().local[0])
+    if mesh is not None:
+      specs = devices.state_specs(len(widths))
+      shardings = devices.client_sharding(mesh, specs)
+
+    def shapes(sharding, part):
+      return jax.tree.map(lambda x: x.update(sharding=sharding), part)
+
+    return jax.tree.map(shapes, shardings, state)
+
+  def begin(self) -> State:
+    """Makes the state before the first round, in new buffers."""
+    full = jax.device_get(fresh_network(self.task))
+    seed = np.uint32(self.task.config.seed)
+    arguments = self.method, *self._put((seed, full))
+    static = {"layout": self.subject.fleet.layout, "mesh": self.task.mesh}
+    return compile_once(_start, *arguments, **static)(*arguments)
+
+  def place(self, state: State) -> State:
+    """Puts a stored state, which has no padding clients, on the devices."""
+    clients = with_padding(self.subject.fleet, state.clients)
+
+    def put(leaf, like):
+      if isinstance(leaf, np.ndarray):
+        return jax.device_put(leaf, like.sharding)
+      # A key, which no process can put on the devices of others.
+      data = np.asarray(jax.random.key_data(leaf))
+      return jax.random.wrap_key_data(jax.device_put(data, like.sharding))
+
+    return jax.tree.map(put, state._replace(clients=clients), self.like)
 
   # Rounds.
 
@@ -162,28 +152,19 @@ class Programs:
   ) -> tuple[State, Metrics]:
     """Trains a round; returns the next state and the metrics on the host.
 
-    The given state is donated. `shards` may have another order of service than
-    those of the subject.
+    The state is donated. `shards` may have another order of service than those
+    of the subject.
     """
-    shards = shards or self.subject.shards
-    state, metrics = self._round(self.method, state, shards, self.task.faults)
+    data = shards or self.subject.shards, self.task.faults
+    state, metrics = self._run("round", run_round, self.method, state, *data)
     return state, jax.device_get(metrics)  # waits for the round
-
-  @property
-  def _round(self) -> Any:
-    arguments = self.method, self.like, self.subject.shards, self.task.faults
-    return self._program("round", run_round, arguments)
 
   def personalise(self, state: State) -> tuple[Net, ...]:
     """Returns personalised networks by cohort; () if no result row has any."""
     if not any(row.personal for row in self.subject.method.rows):
       return ()
-    return self._personalise(self.method, state, self.subject.shards)
-
-  @property
-  def _personalise(self) -> Any:
-    arguments = self.method, self.like, self.subject.shards
-    return self._program("personalise", exits.personalise_clients, arguments)
+    arguments = self.method, state, self.subject.shards
+    return self._run("personalise", personalise_clients, *arguments)
 
   # Evaluations.
 
@@ -193,27 +174,18 @@ class Programs:
     rows: tuple[Row, ...] | None = None,
     samples: int | None = None,
   ) -> list[Outputs]:
-    """Evaluates result rows (None: all); returns their outputs, on the host.
-
-    `samples` is the number of test samples of each client; None: all.
-    """
-    if rows is None:
-      rows = self.subject.method.rows
+    """Evaluates result rows on so many samples of each client (None: all)."""
+    rows = self.subject.method.rows if rows is None else rows
     return [self._outputs(state, row, samples) for row in rows]
 
   def _outputs(self, state: State, row: Row, samples: int | None) -> Outputs:
-    # Personalised copies of the networks live no longer than this row.
-    nets = self.personalise(state) if row.personal else None
     images = show(self.subject, samples, personal=row.personal)
-    test, *held_out = (
-      program(*arguments)
-      for program, arguments in self._evaluations(state, nets, images)
-    )
-    outputs = Outputs(images.of(test, self.subject.method.answers))
-    if not held_out:
+    test, held_out = self._exits(state, row, images)
+    outputs = Outputs(images.of(test))
+    if held_out is None:
       return outputs
     # Held-out samples come first, then their proxies; the rest fills a chunk.
-    both = jax.device_get(held_out[0])
+    both = jax.device_get(held_out)
     assert self.task.holdout is not None
     count = self.task.holdout.rows.shape[1]
     return outputs._replace(
@@ -221,49 +193,47 @@ class Programs:
       proxy=jax.tree.map(lambda leaf: leaf[:, count : 2 * count], both),
     )
 
-  def _evaluations(
-    self, state: State, personal: tuple[Net, ...] | None, images: Shown
-  ) -> list[tuple[Any, tuple]]:
-    """Returns the compiled evaluations of all clients, and their arguments.
+  def _exits(
+    self, state: State, row: Row, images: Shown
+  ) -> tuple[Exits, Exits | None]:
+    """Evaluates the clients on `images`, and on held-out samples and proxies.
 
-    The first is of the test samples shown to the clients. If thresholds are
-    chosen on held-out samples, there is a second of these and their proxies.
+    The second are None unless thresholds are chosen on them.
     """
     task = self.task
-    name = "evaluate" if personal is None else "evaluate+FT"
+    # Personalised copies of the networks live no longer than this row.
+    personal = self.personalise(state) if row.personal else None
     numbers = tuple(shard.number for shard in self.subject.shards)
+    name = "evaluate personalised" if row.personal else "evaluate"
     clients = self.method, state.clients, state.server, personal, numbers
-    arguments = *clients, task.pool, *self._put((images.rows, images.chunks))
-    probabilities = take_probabilities(task.config.eval.metrics)
-    test = self._program(
-      name, exits.evaluate_clients, arguments, probabilities=probabilities
+    test = self._run(
+      name,
+      evaluate_clients,
+      *(*clients, task.pool, *self._put((images.rows, images.chunks))),
+      probabilities=take_probabilities(task.config.eval.metrics),
     )
     if task.calibration is None or len(self.subject.method.answers) < 2:
-      return [(test, arguments)]
-    calibration = task.calibration
-    held_out = *clients, calibration.image, calibration.rows
-    calibrate = self._program(
-      f"{name} held out", exits.evaluate_clients, held_out
-    )
-    return [(test, arguments), (calibrate, held_out)]
+      return test, None
+    held_out = task.calibration.image, task.calibration.rows
+    name += " on held-out samples"
+    return test, self._run(name, evaluate_clients, *clients, *held_out)
 
   # Compiling.
 
   def compile(self) -> "Programs":
     """Compiles what a run needs; returns these programs."""
-    _ = self._round
+    self.round(self.like)
     for row in self.subject.method.rows:
-      nets = self._personalise.out_info if row.personal else None
       images = show(self.subject, None, personal=row.personal)
-      self._evaluations(self.like, nets, images)
+      self._exits(self.like, row, images)
     return self
 
   def compiled(self) -> list[Any]:
     """Returns the programs compiled so far."""
     return list(self._programs.values())
 
-  def _program(
-    self, name: str, function: Any, arguments: tuple, **static: Any
+  def _run(
+    self, name: str, function: Any, *arguments: Tree, **static: Any
   ) -> Any:
     if name not in self._programs:
       self._programs[name] = compile_once(
@@ -275,7 +245,11 @@ class Programs:
         mesh=self.task.mesh,
         **static,
       )
-    return self._programs[name]
+    program = self._programs[name]
+    kinds = map(type, jax.tree.leaves(arguments))
+    return (
+      program.out_info if jax.ShapeDtypeStruct in kinds else program(*arguments)
+    )
 
 
 def that_fit(subject: Subject) -> Programs:
@@ -286,19 +260,23 @@ def that_fit(subject: Subject) -> Programs:
   """
   task = subject.task
   system = task.config.system
+  room = ROOM * target.current().capacity
   while True:
     programs = Programs(subject)
     most = clients_side_by_side(subject)
     fixed = system.clients_per_chunk != "auto" or one_server(subject.method)
-    if fixed or most == 1:
-      return programs.compile()
-    if _fits(programs):
-      return programs
+    fixed = fixed or most == 1
+    try:
+      programs.compile()
+      if fixed or max(map(size_of, programs.compiled())) <= room:
+        return programs
+    except jax.errors.JaxRuntimeError as error:
+      if fixed or "RESOURCE_EXHAUSTED" not in str(error):
+        raise
     say(
       f"{subject.label}: compiled for {most} clients side by side, a program"
-      f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
-      f" device; takes {most // 2}",
-      to_stderr=True,
+      f" needs more than the {room / ROOM / 1e9:.3g} GB of a device; takes"
+      f" {most // 2}"
     )
     stated = dataclasses.replace(system, clients_per_chunk=most // 2)
     config = dataclasses.replace(task.config, system=stated)
@@ -306,21 +284,8 @@ def that_fit(subject: Subject) -> Programs:
     subject = subject._replace(task=task)
 
 
-def _fits(programs: Programs) -> bool:
-  try:
-    programs.compile()
-  except jax.errors.JaxRuntimeError as error:
-    if "RESOURCE_EXHAUSTED" not in str(error):
-      raise
-    return False
-  largest = max(map(size_of, programs.compiled()))
-  return largest <= ROOM * target.current().capacity
-
-
 def clients_side_by_side(subject: Subject) -> int:
   """Counts the most clients that a device trains at a time."""
-  if subject.method.topology in IN_TURN:
-    return 1
   clients = subject.fleet.layout
   return max(
     cohort.chunk or -(-clients.computed(cohort) // clients.devices)
@@ -349,17 +314,3 @@ def _start(
   """Makes the state before the first round."""
   state = start(method, layout, full, run_key(seed))
   return devices.laid_out(state, mesh)
-
-
-# Shapes.
-
-
-def on_first_device(tree: Tree) -> Tree:
-  """Returns ShapeDtypeStructs of a tree on this process's first device."""
-  return _shapes(tree, SingleDeviceSharding(target.current().local[0]))
-
-
-def _shapes(tree: Tree, sharding: Any) -> Tree:
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
-  )

@@ -7,7 +7,6 @@ classifies a part, and the answers for a client's samples are looked up. One
 compiled program serves both cases.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -28,21 +27,10 @@ class Shown(NamedTuple):
   rows: np.ndarray  #: [N, chunks, B] int32, rows of the task's pool
   chunks: np.ndarray  #: [N] int32, how many of them a client classifies
   answers: np.ndarray  #: [2, N, M] int
-  sharing: Sequence[int]  #: clients that divide the test split
 
-  def of(self, exits: Exits, sides: tuple[str, ...]) -> Exits:
-    """Returns the exits [N, M] for clients' own test samples, on the host.
-
-    `sides` are those that predict, as in `Method.answers`. If the client's exit
-    does not, its outputs are erased where clients share.
-    """
-    picked = jax.tree.map(lambda leaf: np.asarray(leaf)[*self.answers], exits)
-    if self.sharing and "client" not in sides:
-      for leaf in picked[:3]:
-        leaf[[*self.sharing]] = np.nan if leaf.dtype.kind == "f" else -1
-      if picked.probabilities is not None:
-        picked.probabilities[[*self.sharing], :, 0] = np.nan
-    return picked
+  def of(self, exits: Exits) -> Exits:
+    """Returns the exits [N, M] for clients' own test samples, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[*self.answers], exits)
 
 
 def show(subject: Subject, samples: int | None, *, personal: bool) -> Shown:
@@ -60,7 +48,6 @@ def show(subject: Subject, samples: int | None, *, personal: bool) -> Shown:
   answers = np.indices(sets.rows.shape)
   split = np.arange(len(task.pool))
   count = -(-len(split) // size)
-  sharing = list[int]()
   for cohort in subject.fleet.cohorts:
     # Clients that give the same answers share, if the split has fewer chunks
     # than their test sets together.
@@ -79,5 +66,4 @@ def show(subject: Subject, samples: int | None, *, personal: bool) -> Shown:
     chunk, offset = np.divmod(np.maximum(sets.rows[ids], 0), size)
     answers[0, ids] = ids[turn][chunk]
     answers[1, ids] = slot[chunk] * size + offset
-    sharing += cohort.ids
-  return Shown(rows=rows, chunks=chunks, answers=answers, sharing=sharing)
+  return Shown(rows=rows, chunks=chunks, answers=answers)

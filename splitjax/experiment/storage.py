@@ -2,26 +2,27 @@
 
 orbax writes, reads, keeps and deletes checkpoints. Ours is what it lacks: one
 digest over a state's leaves, taken before they are written and compared after
-they are read, and a log that is cut, or rebuilt, to what the checkpoint knows.
+they are read. A checkpoint also has the log, which is written again from it.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
+from jax.sharding import SingleDeviceSharding
 from orbax.checkpoint import checkpoint_managers as policies
 
-from splitjax import files
+from splitjax import files, target
 from splitjax.config.config import Checkpoint
 from splitjax.evaluation.subject import Line
 from splitjax.experiment import machine
@@ -30,131 +31,72 @@ from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
 from splitjax.files import Damaged
 from splitjax.types import State, Tree, UserError
 
-_DAMAGED = "damaged"
-"""The folder of checkpoints that are not what was written."""
-
 _PAUSE = 60.0
 """Least seconds between checkpoints if `Checkpoint.every` is "auto"."""
 
-_Wanted = Callable[[Sequence[int]], Tree]
-"""Maps the numbers of clients in the saved cohorts, padding included, to the
-shapes, dtypes and shardings of what was saved (ShapeDtypeStructs)."""
+
+# What a training knows beside its state.
 
 
-# The log.
-
-
-class Log:
-  """The lines of a method's rounds, on the disk alone.
-
-  With several processes only the first one writes.
-  """
-
-  def __init__(self, method_dir: Path):
-    """Changes nothing on the disk; `method_dir` is the method's folder."""
-    self._path = method_dir / ROUNDS
-    self._digest = hashlib.sha256()
-
-  def restore(self, text: str) -> None:
-    """Makes the log what it was when a checkpoint was written.
-
-    Lines of later rounds, which a killed process may have added, are dropped;
-    a log that lost or changed lines is written again.
-    """
-    expected = text.encode()
-    self._digest = hashlib.sha256(expected)
-    if not machine.is_first_process():
-      return
-    content = files.read(self._path) or b""
-    if not content.startswith(expected):
-      say(f"{self._path} is not what was written: rebuilt from a checkpoint")
-    if content != expected:
-      files.write(self._path, expected)
-
-  def append(self, line: Line) -> None:
-    """Adds the line of a round."""
-    if not machine.is_first_process():
-      return
-    text = json.dumps(line, allow_nan=False, separators=(",", ":"))
-    content = text.encode() + b"\n"
-    files.append(self._path, content)
-    self._digest.update(content)
-
-  def text(self) -> str:
-    """Reads all lines, once they are on the disk; "" in other processes.
-
-    Raises UserError if they are not those that were appended.
-    """
-    if not machine.is_first_process():
-      return ""
-    content = files.read(self._path) or b""
-    if hashlib.sha256(content).digest() != self._digest.digest():
-      raise UserError(
-        f"{self._path} was changed while the training ran: start the same"
-        " command again"
-      )
-    if content:
-      with (
-        files.explained("written", self._path),
-        self._path.open("rb") as file,
-      ):
-        os.fsync(file.fileno())  # survives a power failure
-    return content.decode()
-
-  def __iter__(self) -> Iterator[Line]:
-    content = files.read(self._path) or b""
-    return map(json.loads, content.splitlines())
-
-
-# Checkpoints.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Record:
-  """What a checkpoint knows beside the state; JSON.
+  """What a checkpoint holds beside the state; JSON.
 
   Attributes:
-    round: the rounds that are done.
-    widths: numbers of clients in the state's cohorts, padding included.
-    conditions: what the bits of results depend on beside the config.
+    log: the lines of the rounds that are done, as texts.
+    hardware: `machine.hardware` where they were trained.
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
-    masked: whether a round left out what was not finite.
-    digests: of what was written beside: "state", its "form", "log".
+    digest: of the state.
+    form: digest of the paths, dtypes and shapes of its leaves.
   """
 
-  round: int = 0
-  widths: list[int] = dataclasses.field(default_factory=list)
-  conditions: dict[str, str] = dataclasses.field(default_factory=dict)
+  log: list[str] = dataclasses.field(default_factory=list)
+  hardware: str = ""
   seconds: dict[str, float] = dataclasses.field(
     default_factory=lambda: dict(train=0.0, compile=0.0, evaluate=0.0)
   )
   notes: list[str] = dataclasses.field(default_factory=list)
-  masked: bool = False
-  digests: dict[str, str] = dataclasses.field(default_factory=dict)
+  digest: str = ""
+  form: str = ""
+
+  @property
+  def round(self) -> int:
+    """The number of rounds that are done."""
+    return len(self.log)
+
+  @property
+  def lines(self) -> Iterator[Line]:
+    """The lines of these rounds."""
+    return map(json.loads, self.log)
+
+  def take_last(self) -> Line:
+    """Takes out the last line; {} if there is none."""
+    return json.loads(self.log.pop()) if self.log else {}
+
+  def write(self, method_dir: Path) -> None:
+    """Makes rounds.jsonl what is known here; a killed process left another."""
+    path = method_dir / ROUNDS
+    content = "".join(self.log).encode()
+    if machine.is_first_process() and (files.read(path) or b"") != content:
+      files.write(path, content)
+
+  def append(self, line: Line, method_dir: Path) -> None:
+    """Adds the line of a round, also to rounds.jsonl."""
+    text = json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n"
+    self.log.append(text)
+    if machine.is_first_process():
+      files.append(method_dir / ROUNDS, text.encode())
 
 
-class Kept(NamedTuple):
-  """A checkpoint as it was written."""
-
-  record: Record
-  state: State  #: after the record's round, padding included
-  log: str  #: the lines of all rounds
-
-  def digests(self) -> dict[str, str]:
-    """Returns the digests of what is kept, see `Record`."""
-    return {
-      "state": digest(self.state),
-      "form": form(self.state),
-      "log": files.digest(self.log.encode()),
-    }
+# Checkpoints.
 
 
 class Checkpoints:
   """Writes a method's checkpoints while it trains on."""
 
   def __init__(self, method_dir: Path, chosen: Checkpoint):
-    """Opens them after `restore`; `method_dir` is the method's folder."""
+    """Opens them; call it after `restore`."""
     self._folder = method_dir / CHECKPOINTS
     self._chosen = chosen
     options = ocp.CheckpointManagerOptions(
@@ -175,19 +117,19 @@ class Checkpoints:
     late = time.monotonic() - self._saved > _PAUSE
     return bool(machine.of_first(late))
 
-  def save(self, snapshot: Kept) -> None:
-    """Starts a checkpoint; the state may be donated once this returns.
+  def save(self, state: State, record: Record) -> None:
+    """Starts a checkpoint, unless the round has one.
 
-    Digests are added to the record.
+    The state may be donated once this returns.
     """
-    record = dataclasses.replace(snapshot.record, digests=snapshot.digests())
+    record = dataclasses.replace(record, digest=digest(state), form=form(state))
     items = ocp.args.Composite(
-      state=ocp.args.StandardSave(snapshot.state),
+      state=ocp.args.StandardSave(state),
       record=ocp.args.JsonSave(files.sealed(dataclasses.asdict(record))),
-      log=ocp.args.JsonSave({"lines": snapshot.log}),
     )
     with self._explained():
-      self._manager.save(record.round, args=items, force=True)
+      if self._manager.latest_step() != record.round:
+        self._manager.save(record.round, args=items, force=True)
     self._saved = time.monotonic()
 
   def close(self) -> None:
@@ -209,50 +151,46 @@ def steps_of(method_dir: Path) -> list[int]:
   return sorted(int(name) for name in names if name.isdecimal())
 
 
-def path_of(method_dir: Path, number: int) -> Path:
-  """Returns the folder of the checkpoint after a round.
+def restore(method_dir: Path, like: State) -> tuple[State, Record] | None:
+  """Reads the newest sound checkpoint, as `read`; None if there is none at all.
 
-  Raises UserError if there is none.
-  """
-  steps = steps_of(method_dir)
-  if number not in steps:
-    raise UserError(
-      f"{method_dir} holds no checkpoint after round {number} (there are:"
-      f" {steps})"
-    )
-  return method_dir / CHECKPOINTS / str(number)
-
-
-def restore(method_dir: Path, wanted: _Wanted) -> Kept | None:
-  """Reads the newest sound checkpoint in a method's folder.
-
-  Newer ones that are not sound are put aside, with a line. Returns None if
-  there is no checkpoint. Raises UserError if a file cannot be read now, or if
-  no checkpoint is sound.
+  Newer ones that are damaged are put aside. Raises UserError if all are, or if
+  a file cannot be read now.
   """
   steps = steps_of(method_dir)[::-1]
   for step in steps:
-    path = path_of(method_dir, step)
     try:
-      return read(path, wanted)
+      return read(method_dir, step, like)
     except Damaged as damage:
       say(f"checkpoint of round {step} is damaged ({damage}): put aside")
+    # orbax saves no step that is older than its newest.
     if machine.is_first_process():
-      damaged = method_dir / _DAMAGED
+      path = method_dir / CHECKPOINTS / str(step)
+      damaged = method_dir / "damaged"
       with files.explained("moved", path):
         damaged.mkdir(exist_ok=True)
         path.rename(damaged / f"{step}-{len(files.names(damaged))}")
     machine.wait_for_all("put aside")
   if steps:
     raise UserError(
-      f"{method_dir}: no checkpoint is sound; they are now in {_DAMAGED}/, and"
-      " the same command starts from the first round"
+      f"{method_dir}: no checkpoint is sound; they are now in damaged/, and the"
+      " same command starts from the first round"
     )
   return None
 
 
-def read(path: Path, wanted: _Wanted) -> Kept:
-  """Reads a checkpoint; raises Damaged if it is not what was written."""
+def read(method_dir: Path, step: int, like: State) -> tuple[State, Record]:
+  """Reads the checkpoint after round `step` onto the host, without padding.
+
+  `like` has shapes and dtypes of the state. Raises Damaged if it is not what
+  was written, UserError if there is none or it cannot be read.
+  """
+  steps = steps_of(method_dir)
+  if step not in steps:
+    raise UserError(
+      f"{method_dir} holds no checkpoint after round {step}; there are {steps}"
+    )
+  path = method_dir / CHECKPOINTS / str(step)
   _read_all(path)
   with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
 
@@ -270,41 +208,49 @@ def read(path: Path, wanted: _Wanted) -> Kept:
         raise Damaged(f"{path}: {type(error).__name__}") from error
 
     seal = item(record=ocp.args.JsonRestore()).record
-    body = {k: v for k, v in seal.items() if k != files.SEAL}
-    if seal != files.sealed(body):
-      raise Damaged(f"{path}: its record is not what was written")
-    record = Record(**body)
-    if record.round != int(path.name):
-      raise Damaged(f"{path} was written after round {record.round}")
-    like = wanted(record.widths)
-    if form(like) != record.digests["form"]:
+    body = files.unsealed(seal, path)
+    if body.get("form") != form(like):
       raise UserError(
         f"{path} has another state than this version of splitjax: use the"
         " version that wrote it, or train in a new folder"
       )
-    state = item(state=ocp.args.StandardRestore(like)).state
-    log = item(log=ocp.args.JsonRestore()).log["lines"]
-  snapshot = Kept(record=record, state=state, log=log)
-  if snapshot.digests() != record.digests:
+    record = Record(**body)
+    wanted = jax.tree.map(_on_host, like)
+    state = item(state=ocp.args.StandardRestore(wanted)).state
+  if record.round != step or record.digest != digest(state):
     raise Damaged(f"{path} is not what was written")
-  return snapshot
+  clients = jax.tree.map(
+    lambda leaf, real: leaf[: real.shape[0]], state.clients, like.clients
+  )
+  return state._replace(clients=clients), record
 
 
 def _read_all(folder: Path) -> None:
   """Reads all files, so that what orbax then raises can only mean damage."""
-  for name in files.names(folder):
-    path = folder / name
-    if path.is_dir():
-      _read_all(path)
-    else:
-      files.read(path)
+  for path in map(folder.joinpath, files.names(folder)):
+    (_read_all if path.is_dir() else files.read)(path)
+
+
+def _is_key(leaf: Any) -> bool:
+  return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _on_host(leaf: jax.ShapeDtypeStruct) -> Any:
+  """Tells orbax to read a leaf into an array of numpy, which has no keys."""
+  if not _is_key(leaf):
+    return np.empty(0, leaf.dtype)
+  device = SingleDeviceSharding(target.current().local[0])
+  return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
 
 
 def form(tree: Tree) -> str:
-  """Returns a digest of the paths, dtypes and shapes of a tree's leaves."""
+  """Returns a digest of the paths, dtypes and shapes of a tree's leaves.
+
+  Leading axes are left out: those of clients may have padding.
+  """
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   lines = [
-    f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
+    f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape[1:]}"
     for path, leaf in leaves
   ]
   return files.digest("\n".join(lines).encode())
@@ -313,12 +259,12 @@ def form(tree: Tree) -> str:
 def digest(tree: Tree) -> str:
   """Returns a digest of a tree's leaves: their forms and their bytes.
 
-  Leaves that are divided among several processes are gathered, so all processes
-  must call this function.
+  All processes must call it: leaves that are divided among them are gathered.
   """
   total = hashlib.sha256(form(tree).encode())
   for leaf in jax.tree.leaves(tree):
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-      leaf = jax.random.key_data(leaf)
-    total.update(multihost_utils.process_allgather(leaf, tiled=True).tobytes())
+    array = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    if not getattr(array, "is_fully_addressable", True):
+      array = multihost_utils.process_allgather(array, tiled=True)
+    total.update(np.asarray(array).tobytes())
   return total.hexdigest()

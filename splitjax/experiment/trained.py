@@ -21,7 +21,7 @@ from splitjax.evaluation import exits, gate
 from splitjax.experiment import network as networks
 from splitjax.experiment import storage, workdirs
 from splitjax.experiment.network import Network
-from splitjax.experiment.programs import Programs, on_first_device
+from splitjax.experiment.programs import Programs
 from splitjax.experiment.task import Task, build, make_subject
 from splitjax.fields import shown
 from splitjax.files import Json
@@ -338,26 +338,22 @@ def load(
     raise UserError(f"--workdir={workdir} {text}")
   network = networks.make_network(networks.from_scratch(settings), facts)
   method = networks.make_method(settings, network.backbone, key)
-
-  def shapes(widths):  # of a state that was saved from any devices
-    return on_first_device(networks.abstract_state(method, network, widths))
-
-  path = storage.path_of(workdirs.folder(workdir, key), number)
-  state = storage.read(path, shapes).state
-  fleet = own_fleet(method, network.fleet)
+  like = networks.abstract_state(method, network)
+  state, _ = storage.read(workdirs.folder(workdir, key), number, like)
+  device = target.current().local[0]
   personal: tuple[Net, ...] = ()
   if about and any(row.personal for row in method.rows):
     # The same program gives the same networks as at the end of the training.
     task = rebuilt(workdir, settings, facts)
     programs = Programs(make_subject(task, key))
     nets = programs.personalise(programs.place(state))
-    nets = jax.device_put(nets, target.current().local[0])
-    personal = without_padding(fleet, nets)
+    fleet = own_fleet(method, network.fleet)
+    personal = without_padding(fleet, jax.device_put(nets, device))
   return Trained(
     config=settings,
     network=network,
     method=method,
-    state=state._replace(clients=without_padding(fleet, state.clients)),
+    state=jax.device_put(state, device),
     personal=personal,
     thresholds=about.thresholds if about else None,
   )

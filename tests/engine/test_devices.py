@@ -14,10 +14,10 @@ from splitjax.experiment import machine
 
 
 def test_flags_of_processes_go_together():
-  machine.initialize(None, None, None)
+  machine.connect(None, None, None)
   assert machine.is_first_process() and not machine.is_distributed()
   with refused("--coordinator_address"):
-    machine.initialize("here:1", None, None)
+    machine.connect("here:1", None, None)
 
 
 def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_platform_without_its_plugin_is_one_line(monkeypatch):
 
   monkeypatch.setattr(jax, "devices", devices)
   with refused("JAX_PLATFORMS") as told:
-    machine.check_platform()
+    machine.connect(None, None, None)
   assert "no tpu" in str(told.value) and "\n" not in str(told.value)
 
 

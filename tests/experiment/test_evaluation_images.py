@@ -51,25 +51,19 @@ def test_clients_that_are_alike_share_the_split(name, shift, monkeypatch):
   subject, state = trained(name, shift=shift)
   seen = experiment.show(subject, None, personal=False)
   apart = experiment.show(subject, None, personal=True)
-  assert seen.sharing and not apart.sharing
+  assert seen.chunks.sum() < apart.chunks.sum()
   one = evaluated(subject, state)
   monkeypatch.setattr(evaluation, "alike", lambda method, depth: False)
   two = evaluated(subject, state)
   real = subject.task.test_sets.rows >= 0
   if name == "splitfed_v1":
     # 50 images are three chunks of 20 for either of the two depths.
-    assert seen.chunks.sum() == 6 < apart.chunks.sum()
-    # The exits of SplitFed's clients do not answer, and may differ.
-    assert np.isnan(one.entropy).all() and (one.client == -1).all()
-    one, two = one.server, two.server
+    assert seen.chunks.sum() == 6
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 
 def test_what_clients_see_is_no_program_of_its_own():
   subject, state = built("multi_exit")
-  for samples, sharing in ((None, True), (1, False)):
-    seen = experiment.show(subject, samples, personal=False)
-    assert bool(seen.sharing) == sharing
   programs = Programs(subject)
   for samples in (None, 1):
     programs.evaluate(state, samples=samples)

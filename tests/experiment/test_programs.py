@@ -142,7 +142,8 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
     stated = that_fit(side_by_side(6))
   assert experiment.clients_side_by_side(fewer.subject) == 3
   assert fewer.task.config.system.clients_per_chunk == "auto"
-  (told,) = capsys.readouterr().err.splitlines()
+  said = capsys.readouterr().out.splitlines()
+  (told,) = [line for line in said if "side by side" in line]
   assert told.startswith("own: compiled for 6 clients side by side, a prog")
   assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed.

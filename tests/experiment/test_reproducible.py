@@ -43,7 +43,7 @@ def drawn(seed):
   )
   subject = experiment.make_subject(task, "own")
   full = experiment.fresh_network(task)
-  state = Programs(subject).begin(full)
+  state = Programs(subject).begin()
   key = jax.random.fold_in(state.key, 1)
   shard = subject.shards[0]
   own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])

@@ -549,7 +549,7 @@ def test_releases_by_hand(name, served, want):
   subject = experiment.make_subject(experiment.build(made), "own")
   assert list(subject.sizes) == [20] * 6
   log = [{"clients": {"number": range(6), "steps": steps}} for steps in served]
-  _, totals = experiment.read_history(log, made, subject.method.rows)
+  _, totals = experiment.read_history(log, 6)
   end = evaluation.End(
     subject=subject, scores=(), state=None, personal=(), lines=(), totals=totals
   )

@@ -58,12 +58,11 @@ def whole_and_three(place):
 
 
 def lines(workdir, key="*"):
-  """The logs of methods without times, and without what ended there once."""
+  """The logs of methods without times."""
   logs = sorted(Path(workdir).glob(f"methods/{key}/rounds.jsonl"))
   texts = "".join(log.read_text() for log in logs)
   logged = [json.loads(line) for line in texts.splitlines()]
-  left_out = "seconds", "last"
-  return [{k: v for k, v in x.items() if k not in left_out} for x in logged]
+  return [{k: v for k, v in x.items() if k != "seconds"} for x in logged]
 
 
 def log_of(workdir, key="own"):
