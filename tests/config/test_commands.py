@@ -1,5 +1,6 @@
 """Command lines: what each sets, or the field that its refusal begins with."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 from launched import ROOT, parsed
 from refusals import refused
 
-from splitjax.config.config import value_of
+from splitjax.config.config import assign, value_of
 
 QUICK = "--config=quickstart"
 
@@ -111,6 +112,32 @@ def test_a_command_line_stands_for_runs(line):
   assert (" ".join(words) or "-") == said
 
 
+SWEPT = """
+optimizer.lr=0.1,1 -> lr=0.1 lr=1.0
+backbone.depths=(1,2),(2,) -> depths=_1_2_ depths=_2__
+batch_norm=average,local -> batch_norm=average batch_norm=local
+data.train_samples=None,80 -> train_samples=None train_samples=80
+data.partition=shard(k=1),iid -> partition=shard_k_1_ partition=iid
+data.partition.name=shard,iid -> name=shard name=iid
+methods=local,a=splitgp(lam=0.3) -> methods=local methods=a_splitgp_lam_0.3_
+methods.harmony.inner_steps=1,3 -> inner_steps=1 inner_steps=3
+data.name=npz:a b/c.npz,npz:../d.npz -> name=npz_ab_c.npz name=npz_.._d.npz
+""".strip().splitlines()
+"""What is swept -> names of the cells."""
+
+
+@pytest.mark.parametrize("line", SWEPT)
+def test_a_sweep_gives_values_to_cells(line):
+  text, _, names = line.partition(" -> ")
+  cells = parsed("describe", QUICK, f"--sweep={text}").plan.cells
+  assert [cell.name for cell in cells] == names.split()
+  # A cell is made again from the values that grid.json keeps.
+  for cell in cells:
+    again = copy.deepcopy(cells[0].config)
+    assign(again, cell.values)
+    assert again == cell.config
+
+
 REFUSED = """
 optimizer.learning_rate=0.1
 optimiser.lr=0.1
@@ -136,6 +163,16 @@ data.partition=iid,shard
 eval.threshold_rule=fixed
 privacy.features.noise=1
 scale=small -> --config.scale
+--sweep=optimizer.lrs=1 -> optimizer.lrs
+--sweep=seed=2147483648 -> seed
+--sweep=methods.c.lam=0.1 -> lam=0.1: methods.c.lam
+--sweep=methods.harmony.lamb=0.1 -> lamb=0.1: methods.harmony.lamb
+--sweep=method=local -> method
+--sweep=data.name=npz:a:b,npz:a/b -> sweep
+--sweep=lam=0.2,0.5 -> lam
+--sweep=optimizer.lr=0.1,abc -> optimizer.lr
+--sweep=optimizer.lr=0.1,0.10 -> sweep
+--sweep=rounds=1,1 -> sweep.rounds
 --sweep=rounds -> --sweep=rounds
 --sweep=rounds=1,2 | rounds=3 -> --config.rounds
 --sweep=rounds=1 | --sweep=rounds=2 -> --sweep=rounds

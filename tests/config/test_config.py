@@ -36,6 +36,7 @@ from splitjax.config.config import (
   within,
 )
 from splitjax.engine import Faults
+from splitjax.fields import Text
 from splitjax.models.network import Draws
 from splitjax.wire import Form
 
@@ -292,3 +293,86 @@ def test_networks_are_drawn_as_the_config_says():
   with refused("init"):
     net = experiment.make_backbone(tiny.resolved(c), (32, 32, 3), 10)
     experiment.check_layers(tiny.resolved(c), net)
+
+
+# Sweeps: lists of values become cells and seeds.
+
+
+def draft(*, vary=None, **methods):
+  c = tiny.tiny(**methods)
+  if vary:
+    splitjax.vary(c, vary)
+  return c
+
+
+def test_every_combination_is_a_cell():
+  vary = {
+    "data.partition.k": (1, 2),
+    "optimizer.lr": (0.1, np.float32(0.2)),
+    "seed": np.array((3, 4)),
+  }
+  c = draft(vary=vary)
+  plan = splitjax.config.plan(c)
+  assert plan.seeds == (3, 4)
+  names = [cell.name for cell in plan.cells]
+  assert names == ["k=1,lr=0.1", "k=1,lr=0.2", "k=2,lr=0.1", "k=2,lr=0.2"]
+  last = plan.cells[-1]
+  assert last.values == {"data.partition.k": 2, "optimizer.lr": 0.2}
+  assert last.config.data.partition.k == 2
+  assert last.config.optimizer.lr == 0.2
+  assert plan.cells[0].config.optimizer.lr == 0.1
+  assert c.sweep and not last.config.sweep
+
+
+def test_values_in_python_are_several_and_differ():
+  for values in ((0.1, 0.1), (), 0.1):
+    c = draft()
+    c.sweep = {"optimizer.lr": values}
+    with refused("sweep.optimizer.lr"):
+      splitjax.config.plan(c)
+
+
+def test_a_value_of_a_cell_is_refused_with_the_cell():
+  for text, field in (
+    ("optimizer.lr=0.1,abc", "lr=abc: optimizer.lr"),
+    ("methods.a.lamb=0.1", "lamb=0.1: methods.a.lamb"),
+  ):
+    with refused(field):
+      splitjax.config.plan(draft(a="splitgp"), [text])
+
+
+def test_a_field_both_swept_and_overridden_is_refused():
+  c = draft(vary={"optimizer.lr": (0.1, 0.2)}, a="splitgp", b="local")
+  for swept in ((), ["optimizer.lr=0.3,0.4"]):
+    with refused("--config.optimizer.lr"):
+      splitjax.config.plan(c, swept, {"optimizer.lr": 0.5})
+  assert splitjax.config.plan(c, (), {"rounds": 2}).cells
+
+
+def test_changes_of_a_paper_s_setting_are_recorded():
+  c = draft(a="splitgp", b="local")
+  overridden = {"rounds": 2, "system.devices": 1, "methods.a.lam": 0.3}
+  (cell,) = splitjax.config.plan(c, (), overridden).cells
+  assert cell.config.changed == ()  # beside no paper
+  c.paper = "HARMONY Table 2"
+  (cell,) = splitjax.config.plan(c, (), overridden).cells
+  assert cell.config.changed == ("rounds=2", "methods.a.lam=0.3")
+
+
+def test_names_of_methods_replace_those_of_a_config():
+  c = tiny.tiny(few="splitgp", harmony="harmony", local="local")
+  c.methods["few"].lam = 0.7
+  values = {"methods.few.gamma": Text("0.4"), "methods": Text("fedavg,few")}
+  made = splitjax.config.plan(c, (), values).cells[0].config
+  assert list(made.methods) == ["fedavg", "few"]
+  assert str(made.methods["few"]) == "splitgp(lam=0.7, gamma=0.4)"
+  made = (
+    splitjax.config.plan(c, (), {"methods": Text("fedavg")}).cells[0].config
+  )
+  assert list(made.methods) == ["fedavg"] and len(c.methods) == 3
+
+
+def test_fields_that_end_alike_keep_their_names():
+  vary = {"backbone.width": (4,), "eval.every": (1,), "checkpoint.every": (1,)}
+  (cell,) = splitjax.config.plan(draft(vary=vary), ["backbone.width=6"]).cells
+  assert cell.name == "width=6,eval.every=1,checkpoint.every=1"

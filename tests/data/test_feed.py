@@ -6,14 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from by_hand import batches_of_round
-from worlds import by_number, spied
 
 from splitjax import METHODS, data, fleet, models, simulate
 from splitjax.data import AUGMENTATIONS
 from splitjax.engine import schedules
 from splitjax.engine.faults import Struck
 from splitjax.methods import Optimizer
-from splitjax.simulation.sandbox import SIZES, parts
 from splitjax.types import Shard
 
 KEY = jax.random.key(0)
@@ -197,14 +195,3 @@ def test_augmentation_differs_by_client_step_view_and_image():
   assert len(np.unique(draws, axis=0)) == len(draws)
   # The draws of an epoch do not depend on the number of epochs.
   np.testing.assert_array_equal(brightness(0, 1), seen[0, :3])
-
-
-def test_a_round_visits_every_row_once_an_epoch():
-  made = spied(fleet.assign_depths(6, (1,), 0), batch=4, epochs=3)
-  state, _ = made.round(made.method, made.start(made.method))
-  for n, client in enumerate(by_number(made, state)):
-    want = np.zeros(sum(SIZES) + 5, int)
-    want[parts(SIZES)[n]] = 3
-    np.testing.assert_array_equal(client.memory.seen, want)
-    # Steps on padding do not count: ceil(|D_n| / B) of them in an epoch.
-    assert int(client.memory.steps) == 3 * -(-SIZES[n] // 4)
