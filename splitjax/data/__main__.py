@@ -1,7 +1,4 @@
-"""Prepares data sets from their official files.
-
-python -m splitjax.data prepare cifar10
-"""
+"""Prepares data sets: python -m splitjax.data prepare cifar10."""
 
 import argparse
 import sys

@@ -1,7 +1,7 @@
 """AUGMENTATIONS: random changes of images, made on device during training.
 
-Those that `data.augment` names change a batch's pixels one after another,
-before standardisation, each image by draws of its own from the batch's key.
+Those that `data.augment` names change a batch one after another, before it is
+standardised, each image by draws of its own from the batch's key.
 """
 
 import functools
@@ -18,11 +18,8 @@ from splitjax.files import reason
 _Augmentation = Callable[[Array, Array], Array]
 """(images [B, H, W, c] uint8, key []) -> images of the same shape, uint8."""
 
-_PAD = 4
-"""Black pixels added on every side before a random crop."""
-
-_TRIED = 2
-"""Images of the batch that `check` tries an augmentation with."""
+_PAD = 4  # black pixels on every side before a random crop
+_TRIED = 2  # images of the batch that `check` tries an augmentation with
 
 
 def of_image(change: Callable[[Array, Array], Array]) -> _Augmentation:

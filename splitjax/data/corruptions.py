@@ -23,8 +23,6 @@ _Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
 [H, W, c]. The caller rounds the result and clips it to 0..255."""
 
-Matrix = Callable[[int, float], np.ndarray]
-
 CLEAN = "clean"  # the domain of images as they are
 _BLOCK = 256  # images that the device changes at a time
 
@@ -79,7 +77,7 @@ def pixelate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def _along_sides(
-  image: Array, severity: Array, matrix: Matrix, numbers: Sequence[float]
+  image: Array, severity: Array, matrix: Callable, numbers: Sequence[float]
 ) -> Array:
   """Multiplies sides of n pixels by matrix(n, number of the severity)."""
   down, across = (
@@ -201,7 +199,7 @@ def _changed(
     block = slice(start, start + _BLOCK)
     filled = np.resize(changed[block], (_BLOCK, *changed.shape[1:]))
     numbers = np.resize(rows[block], _BLOCK).astype(np.int32)
-    result = _change(CORRUPTIONS[name], filled, int(severity), key, numbers)
+    result = _change(CORRUPTIONS[name], int(severity), key, filled, numbers)
     changed[block] = np.asarray(result)[: len(rows) - start]
   return changed
 
@@ -209,9 +207,9 @@ def _changed(
 @functools.partial(jax.jit, static_argnums=0)
 def _change(
   corruption: _Corruption,
-  image: Array,
   severity: Array,
   key: Array,
+  image: Array,
   rows: Array,
 ) -> Array:
   """Corrupts images [B, H, W, c] uint8; folds row numbers [B] into the key."""

@@ -17,9 +17,14 @@ from splitjax.data import (
   TestSets,
   augmentations,
   client_split,
-  corruptions,
   feed,
   partitions,
+)
+from splitjax.data.corruptions import (
+  CLEAN,
+  corrupted,
+  deal_domains,
+  read_domains,
 )
 from splitjax.data.dataset import require, scale
 from splitjax.data.partitions import Parts
@@ -122,17 +127,16 @@ def _in_domains(config: Config, data: Dataset, parts: Parts) -> Dataset:
   A training sample is in the domain of its client. The test split is in those
   of the clients, and in eval.domains.
   """
-  read = corruptions.read_domains
-  of_clients = read(config.data.domains, "data.domains") or (corruptions.CLEAN,)
-  of_tests = read(config.eval.domains, "eval.domains")
-  domains = tuple(dict.fromkeys((*of_clients, *of_tests)))
-  if domains == (corruptions.CLEAN,):
+  trained = read_domains(config.data.domains, "data.domains") or (CLEAN,)
+  tested = read_domains(config.eval.domains, "eval.domains")
+  domains = tuple(dict.fromkeys((*trained, *tested)))
+  if domains == (CLEAN,):
     return data
   train_domain = np.zeros(len(data.train_label), np.int32)
-  dealt = corruptions.deal_domains(len(of_clients), len(parts), config.seed)
-  for rows, number in zip(parts, dealt, strict=True):
+  of_clients = deal_domains(len(trained), len(parts), config.seed)
+  for rows, number in zip(parts, of_clients, strict=True):
     train_domain[rows] = number
-  return corruptions.corrupted(data, train_domain, domains, config.seed)
+  return corrupted(data, train_domain, domains, config.seed)
 
 
 def _test_sets(config: Config, data: Dataset, parts: Parts) -> TestSets:
@@ -164,13 +168,13 @@ def form_of(data: Dataset) -> dict[str, Any]:
 def facts_of(config: Config, data: Dataset, sets: TestSets) -> dict[str, Any]:
   """Returns the facts of dealt data, JSON-ready, the same on any machine.
 
-  `data` are not yet changed by the config's domains. "mean" and "std" are of
-  the training split, or of the training samples alone if that split also has
-  test or held-out samples. "names" are the clients', [] where the data have no
-  owner for each.
+  `data` are not yet changed by the config's domains. "names" are the clients',
+  if each has the samples of an owner of its own.
   """
-  apart = sets.pool == "train" or len(sets.validation) > 0
-  rows = np.sort(np.concatenate(sets.parts)) if apart else None
+  # Samples that nobody trains on must not scale the others.
+  rows = None
+  if sets.pool == "train" or len(sets.validation):
+    rows = np.sort(np.concatenate(sets.parts))
   with naming(f"data.name = {data.name!r}"):
     mean, std = scale(data.train_image, rows, data.vocabulary)
 
@@ -179,15 +183,14 @@ def facts_of(config: Config, data: Dataset, sets: TestSets) -> dict[str, Any]:
   if owners is not None and len(np.unique(owners)) == len(owners):
     names = [data.client_names[owner] for owner in owners]
 
-  # Owners of training samples need no digest: the partition follows from them.
-  columns = data.test_client, data.train_domain, data.test_domain
-  also = [column for column in columns if column is not None]
-  if config.data.domains:  # which clients have them follows from the partition
-    also += [np.array(config.data.domains), np.array([config.seed])]
+  # Owners of training samples, and who has which domain, follow from parts.
+  columns = [*data[2:6], data.test_client, data.train_domain, data.test_domain]
+  if config.data.domains:
+    columns += [np.array(config.data.domains), np.array([config.seed])]
   return {
     "mean": list(mean),
     "std": list(std),
     "names": names,
-    "digest": feed.digest(*data[2:6], *also),
+    "digest": feed.digest(*(x for x in columns if x is not None)),
     "partition": feed.digest(*sets.parts),
   }

@@ -260,9 +260,10 @@ def make_subject(task: Task, key: str) -> Subject:
   )
 
   def placed(shard: Shard) -> Shard:
-    image, label, *of_clients = shard  # all share the first two
-    divided = devices.put_on_devices(task.mesh, of_clients, devices.DIVIDED)
-    return Shard(image, label, *divided)
+    none: Any = ()  # images and labels, which all clients share
+    of_clients = shard._replace(image=none, label=none)
+    of_clients = devices.put_on_devices(task.mesh, of_clients, devices.DIVIDED)
+    return of_clients._replace(image=task.image, label=task.label)
 
   return Subject(
     task=task,

@@ -48,7 +48,7 @@ class CohortShape(NamedTuple):
 
 
 class Layout(NamedTuple):
-  """A fleet in counts, static to a round, whose program serves all seeds.
+  """A fleet in counts, static to a round: one program serves all seeds.
 
   Which client is where is data (Shard.number).
   """
@@ -192,8 +192,7 @@ def own_fleet(method: "Method", fleet: Fleet) -> Fleet:
   if not method.uncut:
     return fleet
   ids = tuple(range(fleet.num_clients))
-  whole = Cohort(method.backbone.length, ids)
-  return fleet._replace(cohorts=(whole,))
+  return fleet._replace(cohorts=(Cohort(method.backbone.length, ids),))
 
 
 def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:

@@ -50,10 +50,7 @@ def random(queue: Queue, round: int) -> np.ndarray:
 
 
 def random_clients(queue: Queue, round: int) -> np.ndarray:
-  """Serves the clients in a random order, which is drawn anew in every round.
-
-  The batches of a client are served in a row.
-  """
+  """Serves the clients, each to its end, in an order drawn in every round."""
   rng = np.random.default_rng([queue.seed, 0x0DE8, round])
   order = rng.permutation(len(queue.steps))
   return np.repeat(order, queue.steps[order]).astype(np.int32)
@@ -62,10 +59,9 @@ def random_clients(queue: Queue, round: int) -> np.ndarray:
 def cyclic(queue: Queue, round: int, *, reverse: bool = False) -> np.ndarray:
   """Serves clients in cycles, with one turn for each client in every cycle.
 
-  A cycle is sorted by the clients' labels, and within a label by number. The
-  order of the labels is random and fixed for the run. Cycles repeat until no
-  client has a batch left. If `reverse`, every other cycle of the run is
-  reversed.
+  A cycle goes label by label, in an order drawn once for the run, and within a
+  label by number. Cycles repeat until no client has a batch left. If `reverse`,
+  every other cycle of the run is reversed.
   """
   forward = np.lexsort((np.arange(len(queue.steps)), _rank(queue)[queue.label]))
   cycles = -(-int(queue.steps.max()) // queue.turn)

@@ -191,10 +191,9 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
   return out
 
 
-_jit = functools.partial(
-  jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
-"""Jits without XLA's optimisations, which would take longer than they save."""
+# XLA's optimisations would take longer than they save.
+_QUICK = {"xla_backend_optimization_level": 0}
+_jit = functools.partial(jax.jit, compiler_options=_QUICK)
 
 
 def learns(net: Backbone, full: Net) -> None:
@@ -278,9 +277,9 @@ def _compare(plain: dict, after: dict, rows: int, rule: str) -> None:
   """Compares the first rows of logits, and statistics, of each classifier."""
   for name, (logits, stats) in plain.items():
     other_logits, other_stats = after[name]
-    left = jax.tree.leaves((logits[:rows], stats))
-    right = jax.tree.leaves((other_logits[:rows], other_stats))
-    for x, y in zip(left, right, strict=True):
+    leaves = jax.tree.leaves((logits[:rows], stats))
+    others = jax.tree.leaves((other_logits[:rows], other_stats))
+    for x, y in zip(leaves, others, strict=True):
       tolerance = _TOLERANCE * float(np.max(np.abs(y), initial=0))
       if not np.allclose(x, y, rtol=0, atol=tolerance):
         raise Broken(rule.format(name))
