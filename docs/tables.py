@@ -6,7 +6,6 @@ Between `<!-- table NAME -->` and `<!-- end -->` a page holds what `render`
 makes of docs/results/NAME/report.csv. A test compares.
 """
 
-import csv
 import fnmatch
 import re
 from pathlib import Path
@@ -54,7 +53,7 @@ def render(name: str) -> str:
   A cell is ours, mean ± half-width of the 95 % interval, and the paper's number
   in parentheses.
   """
-  means = _means(name)
+  means = means_of(name)
   columns = _columns(name)
   by = [*numbers.axes(means), "row"]
   for each in columns:
@@ -71,26 +70,18 @@ def render(name: str) -> str:
 
 def _columns(name: str) -> list[Column]:
   """The columns of a table."""
-  with (DOCS / "results" / "columns.csv").open(encoding="utf-8") as file:
-    lines = [
-      line
-      for line in csv.DictReader(file)
-      if fnmatch.fnmatch(name, line["tables"])
-    ]
-  if not lines:
+  path = DOCS / "results" / "columns.csv"
+  table = pd.read_csv(path, keep_default_na=False, dtype={"set": "str"})
+  lines = table[[fnmatch.fnmatch(name, x) for x in table.tables]]
+  if lines.empty:
     return FORGETTING if name.startswith("hydra") else BY_RHO
   return [
-    Column(
-      line["metric"],
-      line["set"],
-      head=line["head"],
-      digits=int(line["digits"]),
-    )
-    for line in lines
+    Column(line.metric, line.set, head=line.head, digits=int(line.digits))
+    for line in lines.itertuples()
   ]
 
 
-def _means(name: str) -> pd.DataFrame:
+def means_of(name: str) -> pd.DataFrame:
   """The numbers of a report; rows that NAME_again has are of that."""
   folder = DOCS / "results"
   means = numbers.read(folder / name / "report.csv", LINE)

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 
 import launched
+import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -119,6 +120,23 @@ def test_result_tables_are_made_from_the_committed_reports():
   pages = [x.read_text(encoding="utf-8") for x in DOCS.glob("results/*.md")]
   for page in pages:
     assert module["filled"](page) == page, "run: python -m docs.tables"
+
+
+def test_every_figure_is_on_a_page_and_has_the_committed_numbers():
+  pages = [x.read_text(encoding="utf-8") for x in DOCS.rglob("*.md")]
+  for path in DOCS.glob("results/**/*.png"):
+    assert any(f"{path.relative_to(DOCS / 'results')})" in x for x in pages)
+  module = runpy.run_path(str(DOCS / "figures.py"))
+  # Three seeds of a grid, and one seed, which has no interval.
+  for name in ("fewer_bits_small", "harmony_figure2_paper"):
+    means = module["means_of"](name)
+    seeds = numbers.final(module["results_of"](name).numbers)
+    for key in ("half", "seeds", "paper", "paper_half"):
+      del seeds[key]
+    keys = [x for x in seeds if x not in ("seed", "value")]
+    drawn = numbers.over_seeds(seeds).set_index(keys).loc[:, ["value", "half"]]
+    committed = means.set_index(keys)[["value", "half"]]
+    pd.testing.assert_frame_equal(drawn, committed, check_like=True)
 
 
 COMMAND = (

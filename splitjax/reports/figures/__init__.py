@@ -34,7 +34,6 @@ from splitjax.reports.results import Results
 LATE = 5
 """A late accuracy is the median of the last five evaluated rounds."""
 
-MOST_THRESHOLDS = 6
 RHO = "ρ, OOD per ID test sample"
 
 
@@ -121,7 +120,7 @@ def effect_of_threshold(results: Results) -> Figure | None:
   """Draws accuracy over ρ at thresholds common to all clients (SplitGP 6b)."""
   table = _mixtures(choose(results, "accuracy", "threshold"))
   values = sorted(table.threshold.unique())
-  shown = values[:: -(-len(values) // MOST_THRESHOLDS) or 1]
+  shown = values[:: -(-len(values) // 6) or 1]  # six at most
   table = table[table.threshold.isin(shown)].sort_values("threshold")
   table["hue"] = table.threshold.map("{:.3g} nats".format)
   table = by(table, table.row)

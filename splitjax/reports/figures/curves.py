@@ -28,7 +28,6 @@ from splitjax.reports.results import Results
 _Look = dict[str, Any]
 """Options of a matplotlib line."""
 
-_MOST_PANELS = 16
 _MARKERS = "osD^vPXp<>h"
 COLOURS = (
   "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
@@ -59,11 +58,11 @@ def choose(
 
 
 def cells(table: pd.DataFrame, axes: Sequence[str]) -> pd.Series:
-  """Names each line's cell by the columns `axes`, as in "lr 0.1, alpha 3"."""
+  """Names each line's cell by the columns `axes`, as in "lr 0.1, iid"."""
   names = pd.Series("", table.index, dtype="str")
   for axis in axes:
     comma = ", " if axis != axes[0] else ""
-    word = "" if axis == "run" else f"{label(axis)} "
+    word = f"{label(axis)} " if table[axis].dtype.kind in "if" else ""
     names += comma + word + table[axis].map("{}".format).astype("str")
   return names
 
@@ -300,7 +299,7 @@ def panels(
   """
   if isinstance(parts, pd.DataFrame):
     parts = {str(x): part for x, part in parts.groupby("panel", sort=False)}
-  if not 0 < len(parts) <= _MOST_PANELS:
+  if not 0 < len(parts) <= 16:
     return None
   rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
   columns = math.ceil(len(parts) / rows)
@@ -349,13 +348,16 @@ def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
 
 def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
   """Labels the positions 0, 1, ... of an axis with names, of many the n-th."""
-  texts = [plain(f"{x:g}" if isinstance(x, float) else x, 20) for x in names]
+  texts = [plain(f"{x:g}" if isinstance(x, float) else x, 24) for x in names]
   step = math.ceil(len(texts) / (12 if side == "x" else 25))
-  line = getattr(axes, f"{side}axis")
-  line.set_ticks(range(0, len(texts), step), texts[::step], fontsize=8)
-  inches = axes.bbox.width / axes.figure.dpi
-  if side == "x" and sum(len(x) + 2 for x in texts[::step]) > 14 * inches:
+  shown = texts[::step]
+  letters = int(14 * axes.bbox.width / axes.figure.dpi / max(1, len(shown)))
+  if side == "x" and letters > 9:
+    shown = [textwrap.fill(text, letters - 1) for text in shown]
+  elif side == "x" and sum(len(x) + 1 for x in shown) > letters * len(shown):
     axes.tick_params(axis="x", labelrotation=90)
+  line = getattr(axes, f"{side}axis")
+  line.set_ticks(range(0, len(texts), step), shown, fontsize=8)
 
 
 def attempt(

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from splitjax.reports.figures import curves
 
-_MOST_NAMED = 20
-"""The most groups that a legend lists; of more it gives only the number."""
+_MOST_NAMED = 20  # groups that a legend lists; of more it gives the number
 
 
 def samples(
