@@ -28,7 +28,6 @@ def get_config() -> Config:
   )
   # 400 samples a client: 20 steps a round, 800 in all.
   c.batch_size = 20
-  c.local_epochs = 1
   c.rounds = 40
   c.eval.every, c.eval.batch_size = 10, 200
   return c

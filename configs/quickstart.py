@@ -14,15 +14,8 @@ def get_config(text: str = "") -> Config:
   """20 clients, two shards each, three split depths of a narrow cnn8."""
   c = settings.twenty_clients("Quickstart: digits, 20 clients, Shard-2")
   c.data.name = "digits"
-  settings.compare(
-    c,
-    text,
-    {
-      **rows("harmony", "splitgp_09", "splitgp_02", "multi_exit"),
-      **settings.baselines(),
-    },
-    scales=(),
-  )
+  methods = rows("harmony", "splitgp_09", "splitgp_02", "multi_exit")
+  settings.compare(c, text, methods | settings.baselines(), scales=())
   # 72 samples a client: 9 steps an epoch, 18 a round, 540 in all.
   c.batch_size = 8
   c.local_epochs = 2

@@ -71,9 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     "--shape", nargs=3, type=int, default=(28, 28, 1), metavar=("H", "W", "C")
   )
   parser.add_argument("--classes", type=int, default=10)
-  parser.add_argument(
-    "--depth", type=int, default=4, help="the cut that is drawn"
-  )
+  parser.add_argument("--depth", type=int, default=4, help="the cut drawn")
   parser.add_argument("--workdir", type=Path, help="where the figure goes")
   defaults = {**Resources()._asdict(), "offloaded": 0.1, "limit": math.inf}
   for name, default in defaults.items():
@@ -99,10 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       smallest=args.smallest,
     )
     if args.depth not in depths.index:
-      raise UserError(
-        f"--depth={args.depth}: {args.backbone} can be cut at 1 to"
-        f" {len(depths)}"
-      )
+      text = f"{args.backbone} can be cut at 1 to {len(depths)}"
+      raise UserError(f"--depth={args.depth}: {text}")
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2

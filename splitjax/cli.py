@@ -182,11 +182,10 @@ for _name, _text in {
 }.items():
   flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
 for _choices, _text in {
-  "mode train evaluate report describe": "train: train what is not finished in"
-  " the workdir, then report. evaluate: evaluate the saved networks again, with"
-  " other fields of eval if given. report: write tables and figures again; of"
-  " several folders one table over all. describe: print sizes, steps, FLOPs and"
-  " traffic; with --workdir also draw the clients' data.",
+  "mode train evaluate report describe": "train what is not finished in the"
+  " workdir, then report; evaluate saved networks again; write tables and"
+  " figures again; describe sizes, steps, FLOPs and traffic without training,"
+  " and with --workdir draw the clients' data.",
   "figures report none all": "Which reports have figures. all: also those of"
   " seeds and of cells.",
   "format text json": "How describe prints.",
@@ -388,8 +387,7 @@ def _set_up(values: flags.FlagValues) -> None:
 def launch(command: Command) -> int:
   """Runs a command and prints its result; returns the exit status.
 
-  It is 0, also if SIGTERM ended the training early; 2 after an error, and 130
-  after Ctrl-C.
+  A training that SIGTERM ends early has ended well: 0.
   """
   from splitjax.experiment import machine
 
@@ -419,9 +417,7 @@ def launch(command: Command) -> int:
 def fail(error: Exception, *, debug: bool) -> int:
   """Prints an error as one line, or raises it; returns the exit status.
 
-  The line has the message of a UserError or an OSError, such as a full disk. If
-  the device's memory is full, it names a remedy. For any other error it has the
-  type, the message and the place in the code.
+  An error that is nobody's mistake has its type and its place in the code.
   """
   if debug:
     raise error

@@ -112,7 +112,7 @@ def convert(value: Any, hint: Any, path: str) -> Any:
   of texts. A `Text` is read first; numbers and arrays may be NumPy's. Raises
   UserError, which begins with the field's path, for what the field cannot hold.
   """
-  value = _read(value, hint) if isinstance(value, Text) else native(value)
+  value = _read(value, hint) if isinstance(value, Text) else _native(value)
   for kind, bounds in kinds(hint):
     if get_origin(kind) is tuple:
       item_hint = get_args(kind)[0]
@@ -147,11 +147,10 @@ def _check(value: Any, kind: type, bounds: Bounds | None, path: str) -> None:
     raise UserError(f"{path}={written(value)} must be {text}")
 
 
-def native(value: Any) -> Any:
+def _native(value: Any) -> Any:
   """Converts a value to built-in Python values, if it is of NumPy or jax.
 
-  Arrays become tuples, a float32 0.1 becomes 0.1. Paths become texts, ranges
-  become tuples. Other values stay.
+  A float32 0.1 becomes 0.1. Paths become texts, arrays and ranges tuples.
   """
   if isinstance(value, os.PathLike):
     return os.fspath(value)

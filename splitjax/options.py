@@ -97,9 +97,9 @@ class Spec(Checked):
   name: str  #: key of the registry
   label: str  #: name in tables and figures; "" stands for the key
 
-  def __init__(self, registry: Registry | str, name: str):
+  def __init__(self, registry: Registry | str, name: str, path: str = ""):
     self._registry = registry
-    self._path = name
+    self._path = path or name
     vars(self).update(name=name, label="")
 
   def declared(self) -> dict[str, inspect.Parameter]:
@@ -179,11 +179,11 @@ class Spec(Checked):
       source = vars(source)
     elif not isinstance(source, Mapping):
       source = _read(convert(source, str, path), path)
-    spec = cls(registry, convert(source.get("name"), str, f"{path}.name"))
-    spec._path = path
+    name = convert(source.get("name"), str, f"{path}.name")
+    spec = cls(registry, name, path)
     spec.declared()  # refuses a wrong name before its options
-    for name, value in source.items():
-      spec.set(str(name), value)
+    for option, value in source.items():
+      spec.set(str(option), value)
     return spec
 
 

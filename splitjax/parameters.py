@@ -75,8 +75,6 @@ def pytree(cls: Any) -> Any:
 
 def _checked(value: Any, hint: Any, name: str) -> Any:
   """Returns a field's value in its type; data may be arrays, and are kept."""
-  if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
-    return value
   if _is_data(hint) and isinstance(value, (jax.Array, np.ndarray)):
     # A number as an array would be another program.
     if value.ndim or isinstance(value, jax.core.Tracer):

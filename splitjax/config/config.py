@@ -101,8 +101,13 @@ class FieldGroup(Checked):
     return {k: v for k, v in values.items() if k != "sweep" or v}
 
   def lacks(self, name: str) -> str:
-    """Writes the error for a field that there is not."""
-    return _unknown_field(self.path(name))
+    """Writes the error for a path that there is not."""
+    path = written(self.path(name))[1:-1]  # a path may hold anything
+    if similar := near(path):
+      return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
+    prefix = path.rpartition(".")[0]
+    fields = [x for x in paths() if x.startswith(f"{prefix}.")] or slots(Config)
+    return f"{path}: unknown field (there are {shown(path, [*fields])})"
 
   def set(self, name: str, value: Any) -> None:
     """Sets a field to what it holds of a value; the same name keeps options."""
@@ -465,14 +470,7 @@ class Config(FieldGroup):
     return method
 
   def check(self) -> None:
-    """Groups fit together, and what is named exists."""
-    # These take a second to import.
-    from splitjax.data import corruptions, sources
-
-    sources.reader(self.data.name)
-    for group in ("data", "eval"):
-      field = f"{group}.domains"
-      corruptions.read_domains(getattr(self, group).domains, field)
+    """Groups fit together."""
     shift = self.eval.shift.name
     if self.data.domains and shift in ("id_ood", "own_test"):
       text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
@@ -540,7 +538,7 @@ def assign(config: Config, values: Mapping[str, Any]) -> None:
     elif isinstance(holder, dict) and prefix != "sweep":
       assign(config, {prefix: {**holder, word: values[path]}})
     else:
-      raise NoSuchField(_unknown_field(path))
+      raise NoSuchField(config.lacks(path))
 
 
 def value_of(config: Config, path: str, field: str = "") -> Any:
@@ -557,7 +555,7 @@ def value_of(config: Config, path: str, field: str = "") -> Any:
     elif isinstance(holder, Spec) or word in getattr(holder, "__dict__", ()):
       holder = getattr(holder, word)
     else:
-      raise NoSuchField(_unknown_field(field or path))
+      raise NoSuchField(config.lacks(field or path))
   return holder
 
 
@@ -623,16 +621,6 @@ def near(path: str) -> list[str]:
   namesakes = [x for x in paths() if x.rpartition(".")[2] == word]
   close = difflib.get_close_matches(path, fields, 1, 0.75)
   return elsewhere or (close if "." in path and close else namesakes or close)
-
-
-def _unknown_field(path: str) -> str:
-  """Writes the error for a path that the config lacks."""
-  path = written(path)[1:-1]  # a path may hold anything
-  if similar := near(path):
-    return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
-  prefix = path.rpartition(".")[0]
-  fields = [x for x in paths() if x.startswith(f"{prefix}.")] or slots(Config)
-  return f"{path}: unknown field (there are {shown(path, [*fields])})"
 
 
 # Making configs.
