@@ -58,31 +58,25 @@ def report_again(
 def write(
   collected: Results, folder: Path, figures: Figures = "report"
 ) -> Path:
-  """Writes tables, figures and the page of results; returns the page.
-
-  The tables are written before anything is drawn. The measurements of the first
-  run are drawn, unless there are several cells.
-  """
+  """Writes tables, then figures, then the page of results; returns the page."""
   folder.mkdir(parents=True, exist_ok=True)
   page.write(collected, folder)
-  drawn = list[Path]()
-  if figures != "none":
-    from splitjax.reports.figures import draw  # imports matplotlib
-
-    drawn += draw(collected, folder)
-    drawn += [] if collected.axes else pictures(collected.runs[0], folder)
+  drawn = [] if figures == "none" else _draw(collected, folder)
   return page.write_page(collected, folder, drawn)
 
 
-def pictures(run: Run, folder: Path) -> list[Path]:
-  """Draws the stored measurements of a run; returns all its PNG files."""
-  from splitjax.reports.figures import attempt, maps  # imports matplotlib
+def _draw(collected: Results, folder: Path) -> list[Path]:
+  """Draws results, and unless there are cells what the first run measured."""
+  from splitjax.reports.figures import attempt, draw, maps  # imports matplotlib
 
+  drawn = list(draw(collected, folder))
+  if collected.axes:
+    return drawn
+  run = collected.runs[0]
   source = Path(run.folder, _split(folder)[1])
   of = f"{run.settings['data']['name']}, seed {run.settings['seed']}"
-  drawn = list[Path]()
 
-  def draw(path: Path, module: Any, label: str) -> Any:
+  def stored(path: Path, module: Any, label: str) -> Any:
     if path.exists():
       return module.picture(files.read_arrays(path), label, of, maps)
 
@@ -91,7 +85,7 @@ def pictures(run: Run, folder: Path) -> list[Path]:
       path = workdirs.folder(source, key) / f"{name}.npz"
       label = spec.get("label") or key
       into = folder / f"{name}_{key}.png"
-      drawn += attempt(into, draw, path, module, label)
+      drawn += attempt(into, stored, path, module, label)
   # Its training has drawn the clients, and the inside of a round.
   drawn += filter(Path.exists, map(folder.joinpath, PICTURES))
   return [*drawn, *sorted(source.glob("inside_*.png"))]

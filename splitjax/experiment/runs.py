@@ -19,7 +19,7 @@ from splitjax.experiment.console import Stop, never, say
 from splitjax.experiment.task import Task, build
 from splitjax.experiment.train import train
 from splitjax.files import Damaged, Json
-from splitjax.reports.results import NONE, Results
+from splitjax.reports.results import Results
 from splitjax.types import UserError, naming
 
 
@@ -144,18 +144,18 @@ def run_grid(
   """Runs every cell that is not finished and writes a report on all cells.
 
   Args:
-    cells: cells of `sweep.plan`, each with a name.
-    workdir: the folder. Cells of earlier starts stay in the report if they
-      differ from this grid in nothing but the values of swept fields.
+    cells: cells of `sweep.plan`, each with a name. Those of earlier starts stay
+      in the report.
+    workdir: the folder of the grid.
     numbers: the seeds of every cell; None: the config's own seed.
     stop: see `run`.
     figures: see `run`.
 
   Raises:
-    UserError: see `run`; or the folder holds files but no grid, or another one.
+    UserError: see `run`; or the folder holds files but no grid, or a grid that
+      differs in more than the values of swept fields.
   """
   workdir = files.expanded(workdir)
-  results = NONE
   grid = _grid(cells, workdir, numbers)
   # All cells are checked before the first trains; then their data are dropped.
   for cell in cells:
