@@ -37,6 +37,14 @@ def no_coroutine_is_left():
   gc.collect()
 
 
+CALLS = (
+  lambda workdir: experiment.run(config(rounds=5), workdir),
+  splitjax.report_again,
+  splitjax.evaluate_again,
+)
+"""What works on a folder: trains in it, reports and evaluates it."""
+
+
 def cut(path):
   path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -161,15 +169,10 @@ def test_results_are_inside_a_digest(name, harm, runs, tmp_path, capsys):
 @pytest.mark.parametrize("name", ["config.json", "grid.json"])
 def test_what_claims_a_folder_is_not_written_over(name, content, three):
   (three / name).write_text(content)
-  looks = [splitjax.report_again]
-  if name == "config.json":
-    looks += [
-      lambda workdir: experiment.run(config(), workdir),
-      splitjax.evaluate_again,
-    ]
-  for look in looks:
+  calls = CALLS if name == "config.json" else CALLS[1:2]
+  for call in calls:
     with refused(str(three)):
-      look(three)
+      call(three)
   assert (three / name).read_text() == content
   assert step(three, 3).exists()
 
@@ -254,14 +257,9 @@ def test_links_are_not_followed(name, runs, tmp_path):
   target.write_text("precious")
   (workdir / name).unlink(missing_ok=True)
   (workdir / name).symlink_to(target)
-  more = config(rounds=5)
-  for call in (
-    lambda: experiment.run(more, workdir),
-    lambda: splitjax.report_again(workdir),
-    lambda: splitjax.evaluate_again(workdir),
-  ):
+  for call in CALLS:
     with refused(str(workdir / name)):
-      call()
+      call(workdir)
   assert target.read_text() == "precious"
 
 
@@ -320,13 +318,9 @@ def test_one_process_at_a_time(runs, tmp_path):
   pipe = subprocess.PIPE
   with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as other:
     assert other.stdout.readline() == b"held\n"
-    for call in (
-      lambda: experiment.run(config(), workdir),
-      lambda: splitjax.report_again(workdir),
-      lambda: splitjax.evaluate_again(workdir),
-    ):
+    for call in CALLS:
       with refused("--workdir") as caught:
-        call()
+        call(workdir)
       assert f"process {other.pid} on" in str(caught.value)
     other.communicate(b"")
   splitjax.report_again(workdir)
