@@ -1,14 +1,20 @@
 """Real processes that train: killed at random moments, or asked to stop."""
 
+import os
 import random
 import signal
+import socket
 import time
 
+import chex
 import pytest
+import tiny
+from broken import step
 from events import agree
 from launched import config_file, launch
-from runs import config, lines, log_of, same_run
+from runs import config, draft, lines, log_of, same_run
 
+import splitjax
 from splitjax import experiment
 
 MANY = 3
@@ -132,3 +138,74 @@ def test_ctrl_c_once_ends_the_round(tmp_path):
       signal.raise_signal(signal.SIGINT)
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
   assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+# Two processes of one run.
+
+MEMBER = {"num_clients": 7, "data.partition.num_shards": 14}
+"""The clients do not fill all devices."""
+
+LAST = 15
+"""Rounds of seconds, of which a checkpoint after each takes most."""
+
+
+def pair(path, workdir):
+  """Starts two processes, each with two devices; all checkpoints are kept."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  fields = {"rounds": LAST, "eval.every": LAST, "checkpoint.keep": LAST}
+  flags = [f"--config.{x}={value}" for x, value in (MEMBER | fields).items()]
+  flags += [f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2"]
+  return [launch(path, workdir, *flags, f"--process_id={n}") for n in range(2)]
+
+
+def ended(processes):
+  """What each process printed; asserts that none failed."""
+  said = [process.communicate(timeout=300) for process in processes]
+  for process, (_, err) in zip(processes, said, strict=True):
+    assert process.returncode == 0, err
+  return [out for out, _ in said]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_run(tmp_path, monkeypatch):
+  """They are stopped, go on, and are compared with one."""
+  two_devices = " --xla_force_host_platform_device_count=2"
+  before = os.environ.get("XLA_FLAGS", "")
+  monkeypatch.setenv("XLA_FLAGS", before + two_devices)
+  path, workdir = config_file(tmp_path, "splitgp"), tmp_path / "w"
+  both, log = pair(path, workdir), log_of(workdir)
+  while all(process.poll() is None for process in both):
+    if count(log) >= 3:
+      both[0].send_signal(signal.SIGTERM)
+      break
+    time.sleep(0.02)
+  assert "the same command" in ended(both)[0]
+  done = len(lines(workdir))
+  assert 3 <= done < LAST and step(workdir, done).exists()
+
+  first, second = ended(pair(path, workdir))
+  assert f"resumes after round {done}" in first and "report.md" in first
+  assert "accuracy" not in second, "only process 0 reports"
+
+  # The first two rounds are those of one process.
+  alone = tiny.changed(draft("splitgp"), rounds=2)
+  splitjax.config.assign(alone, MEMBER)
+  experiment.run(tiny.resolved(alone), tmp_path / "one")
+  two_of_them = [lines(place) for place in (workdir, tmp_path / "one")]
+  assert [x["round"] for x in two_of_them[0]] == [*range(1, LAST + 1)]
+  assert len(two_of_them[1]) == 2
+  for two, one in zip(*two_of_them, strict=False):
+    assert (two["method"], two["round"]) == (one["method"], one["round"])
+    assert two["wire"] == one["wire"]
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-5)
+  # One process can read what both saved together.
+  agree(workdir)
+  kept = [
+    splitjax.load(workdir, "own", round=2),
+    splitjax.load(tmp_path / "one", "own"),
+  ]
+  for n in range(7):
+    two, one = (x.client(n).params for x in kept)
+    chex.assert_trees_all_close(two, one, atol=1e-5)
