@@ -1,7 +1,7 @@
 """A simulation without config or folder: arrays in, rounds out."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from splitjax.data.feed import BatchPlan
 from splitjax.data.partitions import Parts
 from splitjax.engine import round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
-from splitjax.fields import COUNT, convert, unknown
+from splitjax.fields import Count, convert, unknown
 from splitjax.fleet import cohorts, fleets
 from splitjax.fleet.fleets import Fleet
 from splitjax.fleet.orders import ORDERS, Queue
@@ -26,23 +26,13 @@ from splitjax.types import Client, Logits, Metrics, Net, Server, Shard, State
 
 
 class Simulation(NamedTuple):
-  """Clients with their data, ready for rounds of a method.
+  """Clients with their data, ready for rounds of a method."""
 
-  Attributes:
-    method: the one that it was made for. Rounds take it, or another with other
-      numbers, such as a new learning rate, which runs in the same program:
-      `dataclasses.replace(method, lam=0.5)`.
-    fleet: the clients.
-    plans: the batches of each cohort.
-    shards: of each cohort, its clients' data, arrays [N, ...].
-    faults: drawn faults of the clients.
-  """
-
-  method: Method
-  fleet: Fleet
-  plans: tuple[BatchPlan, ...]
-  shards: tuple[Shard, ...]
-  faults: FaultTable = NO_FAULTS
+  method: Method  #: the one that it was made for
+  fleet: Fleet  #: the clients
+  plans: tuple[BatchPlan, ...]  #: the batches of each cohort
+  shards: tuple[Shard, ...]  #: of each cohort, its clients' data [N, ...]
+  faults: FaultTable = NO_FAULTS  #: drawn faults of the clients
 
   def start(self, method: Method, seed: int = 0) -> State:
     """Makes the state before the first round, in new arrays."""
@@ -52,7 +42,11 @@ class Simulation(NamedTuple):
     return jax.tree.map(jnp.copy, state)  # a round donates it
 
   def round(self, method: Method, state: State) -> tuple[State, Metrics]:
-    """Runs a round; the state is donated."""
+    """Runs a round; the state is donated.
+
+    A method with other numbers, such as a new learning rate, runs in the same
+    program: `dataclasses.replace(method, lam=0.5)`.
+    """
     rules.forget_replaced()
     return round.run_round(method, state, self.shards, **self.how)
 
@@ -113,8 +107,7 @@ def simulate(
   """Makes a simulation of clients that hold rows of a data set.
 
   Args:
-    method: the clients have the depth of its network, or its cuts, about
-      equally common.
+    method: the clients have its network's depth, or its cuts in equal shares.
     image: [Z, ...], in the units and dtype of the data.
     label: [Z] int, from 0 on.
     parts: rows of each client.
@@ -147,8 +140,8 @@ def simulate(
     (60, 2)
   """
   image, label = _checked(method.backbone, image, label, parts)
-  for name, count in (("batch", batch), ("epochs", epochs)):
-    convert(count, Annotated[int, COUNT], name)
+  convert(batch, Count, "batch")
+  convert(epochs, Count, "epochs")
   require(order in ORDERS, unknown("order", order, ORDERS, "order"))
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
@@ -162,7 +155,7 @@ def simulate(
   )
   split = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   queue = Queue(order=order, rounds=rounds, seed=seed)
-  held_back = list[np.ndarray]()
+  held_back: Parts = ()
   if method.validates and validation is not None:
     held_back = [validation] * len(parts)
   plans, shards, _ = cohorts.deal(
