@@ -116,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   if args.workdir is not None:
     args.workdir.mkdir(parents=True, exist_ok=True)
     title = f"Inference time of {args.backbone}, cut at depth {args.depth}"
-    drawn = inference_time(sizes, rates, beta, pixels, title)
+    row = depths.loc[args.depth]
+    drawn = inference_time(row, rates, beta, pixels, title)
     name = f"inference_time_{args.backbone}_{args.depth}.png"
     drawn.savefig(args.workdir / name, dpi=150)
     print(f"\nFigure {args.workdir / name}")
@@ -163,7 +164,7 @@ def _table_1(
 
 
 def inference_time(
-  sizes: evaluation.Sizes,
+  row: pd.Series,
   rates: Resources,
   beta: float,
   pixels: int,
@@ -174,7 +175,6 @@ def inference_time(
   A dotted line is the bound of Proposition 2 or 3: beyond it the cut network is
   slower than the whole one at the client or at the server.
   """
-  bounds = evaluation.propositions(sizes, rates, beta, pixels)
   names = {"client_power": "client power P_C", "bandwidth": "bandwidth R"}
   lines = []
   for field, factors in {
@@ -183,7 +183,7 @@ def inference_time(
   }.items():
     for x in getattr(rates, field) * factors:
       varied = rates._replace(**{field: float(x)})
-      deployed = evaluation.deployments(sizes, pixels)
+      deployed = evaluation.deployments(evaluation.sizes_of(row), pixels)
       for name, (parts, answers) in deployed.items():
         value = evaluation.needs(parts, 1, beta, answers).latency(varied)
         lines.append((0, names[field], "inference_time", name, x, float(value)))
@@ -191,7 +191,8 @@ def inference_time(
   table = pd.DataFrame(lines, columns=list(heads))
   options: Any = {"xlabel": "numbers per unit of time", "sharex": False}
   figure: Any = figures.lines(None, table, "x", "where", title=title, **options)
-  for axes, bound in zip(figure.axes, bounds[1:], strict=True):
+  bounds = row.largest_power, row.largest_bandwidth
+  for axes, bound in zip(figure.axes, bounds, strict=True):
     axes.set_yscale("log")
     if np.isfinite(bound):
       axes.axvline(float(bound), color="0.35", linestyle=":")

@@ -15,10 +15,9 @@ _PUBLIC = {
   " stops",
   "gate": "Answered GRID best calibration default_grid estimate patches"
   " decide score sweep",
-  "latency": "Resources Sizes deployments needs propositions sizes_of"
-  " split_depths",
+  "latency": "Resources Sizes deployments needs sizes_of split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",
-  "means": "over_clients over_samples spread",
+  "means": "over_clients spread",
   "measurements": "MEASUREMENTS",
   "metrics": "measure",
   "privacy": "Release epsilon noise_for releases",

@@ -157,7 +157,7 @@ def whole_round(subject: Subject) -> RoundWork:
 
 def on_end(end: End) -> Finding:
   """Finds the traffic and the modelled cost of all rounds, for every row."""
-  return Finding(list(_numbers(end)))
+  return Finding(_numbers(end))
 
 
 def _numbers(end: End) -> Iterator[Number]:

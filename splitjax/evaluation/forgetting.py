@@ -7,11 +7,11 @@ count: here the evaluated ones (eval.every).
 """
 
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from splitjax.data import TestSets
 from splitjax.evaluation import gate
@@ -92,7 +92,9 @@ def late_numbers(
     "gap": performance_gap(per_class),
     "backward": backward_transfer(per_class),
   }
-  return {k: float(pd.Series(x[-_LATE:]).median()) for k, x in curves.items()}
+  with warnings.catch_warnings():  # nanmedian warns where all values are NaN
+    warnings.simplefilter("ignore", RuntimeWarning)
+    return {k: float(np.nanmedian(x[-_LATE:])) for k, x in curves.items()}
 
 
 # The end of a run: confusion matrices, and the positions of classes.

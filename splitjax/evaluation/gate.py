@@ -27,10 +27,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from splitjax.data.dataset import require
 from splitjax.data.test_sets import Holdout
 from splitjax.evaluation.exits import Exits, Outputs, Values, copied
 from splitjax.evaluation.means import ratio
-from splitjax.types import UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 """Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.
@@ -69,11 +69,11 @@ def default_grid(classes: int) -> tuple[float, ...]:
 
   Raises a UserError if there is one class, whose entropy is always 0.
   """
-  if classes < 2:
-    raise UserError(
-      f"classes = {classes}: a threshold grid needs at least two classes; "
-      "give eval.thresholds yourself"
-    )
+  require(
+    classes >= 2,
+    f"classes = {classes}: a threshold grid needs at least two classes; "
+    "give eval.thresholds yourself",
+  )
   scale = math.log(classes) / math.log(10)
   return tuple(scale * threshold for threshold in GRID)
 

@@ -5,6 +5,7 @@ bandwidth, in the units of the papers' tables (SplitGP, Han et al., INFOCOM
 2023, eq. 28-33; HARMONY, Youn et al., 2026, eq. 12).
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from splitjax.data.dataset import require
 from splitjax.evaluation.gate import Sides
 from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Subject
@@ -20,7 +22,6 @@ from splitjax.models.build import cut
 from splitjax.models.network import Backbone
 from splitjax.models.sizes import outputs, parts_at
 from splitjax.options import Spec
-from splitjax.types import UserError
 
 Numbers = np.ndarray | float
 """Values of N clients, [..., N], or of one client."""
@@ -131,22 +132,16 @@ def resources(subject: Subject) -> Resources:
 # Where a network can be cut.
 
 
-class Propositions(NamedTuple):
-  """SplitGP's bounds on a cut; infinite where any value meets them."""
-
-  prefix: np.ndarray  #: [N] largest |phi|; below zero if no cut meets the limit
-  power: np.ndarray  #: [N] largest P_C
-  bandwidth: np.ndarray  #: [N] largest R
-
-
-def propositions(
+def _bounds(
   sizes: Sizes,
   resources: Resources,
-  offloaded: Numbers,
+  offloaded: float,
   pixels: float,
-  limit: float = math.inf,
-) -> Propositions:
+  limit: float,
+) -> dict[str, np.ndarray]:
   """Computes up to where a cut is fast enough (SplitGP Prop. 1-3, eq. 31-33).
+
+  Infinite where any value meets a bound; |phi| is below 0 if no cut does.
 
   1. One sample takes tau' = `limit` at most, at |phi| up to P_C P_S
      (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S) / (P_S - beta P_C)
@@ -168,11 +163,12 @@ def propositions(
   spared = sizes.prefix + (1 - offloaded) * sizes.server
   slower = (sizes.prefix + sizes.exit) / power - spared / server
   saved = pixels - offloaded * sizes.channels
-  return Propositions(
-    prefix=ratio(power * server * spare, faster, otherwise=np.inf),
-    power=ratio(sizes.server - sizes.exit, remote, otherwise=np.inf),
-    bandwidth=ratio(saved, slower, otherwise=np.inf),
-  )
+  bound = functools.partial(ratio, otherwise=np.inf)
+  return {
+    "largest_prefix": bound(power * server * spare, faster),
+    "largest_power": bound(sizes.server - sizes.exit, remote),
+    "largest_bandwidth": bound(saved, slower),
+  }
 
 
 def split_depths(
@@ -209,8 +205,9 @@ def split_depths(
       features: how many numbers one sample has at the cut.
       bottleneck: whether no shallower cut sends fewer (Hydra, appendix D.2).
       cut, at_client, at_server: latency of one sample (eq. 30, 28 and 29).
-      largest_prefix, largest_power, largest_bandwidth: the `Propositions`.
-      within_limit, beats_client, beats_server: whether they are met.
+      largest_prefix, largest_power, largest_bandwidth: up to where it meets
+        SplitGP's Propositions 1 to 3, in |phi|, P_C and R.
+      within_limit, beats_client, beats_server: whether it meets them.
       large_enough: whether |phi| is not below the smallest.
       feasible: whether the cut is within the limit and large enough.
 
@@ -242,9 +239,8 @@ def split_depths(
   deployed = deployments(sizes, pixels).values()
   for column, (parts, sides) in zip(columns, deployed, strict=True):
     table[column] = needs(parts, 1, offloaded, sides).latency(resources)
-  bounds = propositions(sizes, resources, offloaded, pixels, limit)
-  for bound, values in bounds._asdict().items():
-    table[f"largest_{bound}"] = values
+  bounds = _bounds(sizes, resources, offloaded, pixels, limit)
+  table = table.assign(**bounds)
   table["within_limit"] = table.cut <= limit
   table["large_enough"] = table.phi >= smallest
   table["beats_client"] = table.cut <= table.at_client
@@ -269,14 +265,12 @@ def sizes_of(depths: pd.DataFrame | pd.Series) -> Sizes:
 def _check(resources: Resources, offloaded: float, limit: float) -> None:
   """Raises a UserError if a number of `split_depths` is invalid."""
   for field, value in {**resources._asdict(), "limit": limit}.items():
-    if not value > 0:
-      raise UserError(f"{field}={value} must be above 0")
-  if not 0 <= offloaded <= 1:
-    raise UserError(f"offloaded={offloaded} must be in 0..1")
+    require(value > 0, f"{field}={value} must be above 0")
+  require(0 <= offloaded <= 1, f"offloaded={offloaded} must be in 0..1")
   least = offloaded * resources.client_power
-  if limit < math.inf and not resources.server_power > least:
-    raise UserError(
-      f"limit={limit}: Proposition 1 wants server_power"
-      f" ({resources.server_power}) above offloaded x client_power ({least}):"
-      " raise server_power, or leave limit out"
-    )
+  require(
+    limit == math.inf or resources.server_power > least,
+    f"limit={limit}: Proposition 1 wants server_power"
+    f" ({resources.server_power}) above offloaded x client_power ({least}):"
+    " raise server_power, or leave limit out",
+  )

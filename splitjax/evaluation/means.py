@@ -14,18 +14,14 @@ def ratio(
   return np.divide(over, under, out=out, where=np.asarray(under) > 0)
 
 
-def over_clients(values: np.ndarray) -> np.ndarray:
-  """Mean over the clients that have a value, not NaN: [..., N] -> [...]."""
+def over_clients(
+  values: np.ndarray, weights: np.ndarray | float = 1.0
+) -> np.ndarray:
+  """Weighted mean of the clients' values but NaN: [..., N] -> [...]."""
   values = np.asarray(values, np.float64)
-  valid = ~np.isnan(values)
-  return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
-
-
-def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """Mean over clients [..., N] weighted by their test samples; else NaN."""
-  sizes = np.asarray(sizes, np.float64)
-  total = (np.where(sizes > 0, values, 0.0) * sizes).sum(axis=-1)
-  return ratio(total, sizes.sum(axis=-1))
+  weights = np.where(np.isnan(values), 0.0, weights)
+  total = np.where(weights > 0, values, 0.0) * weights
+  return ratio(total.sum(axis=-1), weights.sum(axis=-1))
 
 
 def spread(values: np.ndarray) -> dict[str, np.ndarray]:

@@ -13,11 +13,11 @@ To add a measurement, write a module and add it here; the columns of its numbers
 are lines of `splitjax.reports.quantities`.
 """
 
-import itertools
 from types import ModuleType
 
 from splitjax.evaluation import cost, forgetting, privacy, rounds, scores, skew
 from splitjax.evaluation.subject import Arrays, End, Finding
+from splitjax.types import Number
 
 MEASUREMENTS: dict[str, ModuleType] = {
   "scores": scores,
@@ -34,8 +34,12 @@ def measure(end: End) -> tuple[Finding, dict[str, Arrays]]:
 
   The arrays of what was not measured are empty.
   """
-  findings = {name: x.on_end(end) for name, x in MEASUREMENTS.items()}
-  numbers = itertools.chain.from_iterable(x.numbers for x in findings.values())
-  notes = itertools.chain.from_iterable(x.notes for x in findings.values())
-  arrays = {f"{name}.npz": x.arrays for name, x in findings.items()}
-  return Finding(list(numbers), notes=list(notes)), arrays
+  numbers = list[Number]()
+  notes = list[str]()
+  arrays = dict[str, Arrays]()
+  for name, module in MEASUREMENTS.items():
+    finding = module.on_end(end)
+    numbers += finding.numbers
+    notes += finding.notes
+    arrays[f"{name}.npz"] = finding.arrays
+  return Finding(numbers, notes=notes), arrays

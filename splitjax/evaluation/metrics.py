@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from splitjax.data.dataset import require
 from splitjax.evaluation import gate
 from splitjax.evaluation.gate import Answered
 from splitjax.options import Spec
@@ -42,8 +43,7 @@ def ece(
   the samples whose answer has a probability in ((m - 1) / M, m / M]. NaN if an
   answer's probability is NaN.
   """
-  if bins < 1:
-    raise UserError(f"bins={bins} must be at least 1")
+  require(bins >= 1, f"bins={bins} must be at least 1")
   sure = probabilities[np.arange(len(labels)), answers]
   if np.isnan(sure).any():
     return np.nan
@@ -74,13 +74,11 @@ def check_metrics(
   Raises UserError if one returns no number, or if its key is in `taken`, which
   has the names of a report's other numbers.
   """
-  for key in specs.keys() & taken:
-    raise UserError(
-      f"eval.metrics.{key}: a report has another {key}; choose another key"
-    )
   label = np.tile(np.arange(classes, dtype=np.int32), 2)
   sure = np.full((len(label), classes), 1 / classes, np.float32)
   for key, spec in specs.items():
+    text = f"a report has another {key}; choose another key"
+    require(key not in taken, f"eval.metrics.{key}: {text}")
     _number(key, spec, (label, label, sure))
 
 
@@ -114,9 +112,9 @@ def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
     value = np.asarray(metric(*arguments[: _arguments(spec)], **spec.options))
   except UserError as error:
     raise UserError(f"{field} ({spec.name}): {error}") from None
-  if value.shape or value.dtype.kind not in "biuf":
-    raise UserError(
-      f"{field}: {spec.name} must return a number, not an array"
-      f" {list(value.shape)} of {value.dtype}"
-    )
+  require(
+    not value.shape and value.dtype.kind in "biuf",
+    f"{field}: {spec.name} must return a number, not an array"
+    f" {list(value.shape)} of {value.dtype}",
+  )
   return float(value)

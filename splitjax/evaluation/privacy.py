@@ -45,15 +45,15 @@ def epsilon(releases: Sequence[Release], delta: float) -> float:
   """
   precision = sum(r.times / (r.noise / 2) ** 2 for r in releases)
   apart = math.sqrt(precision)
-  if _log_delta(0.0, apart) <= math.log(delta):
+  limit = math.log(delta)
+  if _log_delta(0.0, apart) <= limit:
     return 0.0
   # The bound of the moments account is never smaller.
   most = precision / 2 + apart * math.sqrt(2 * math.log(1 / delta))
-  found = optimize.brentq(
-    lambda value: _log_delta(value, apart) - math.log(delta),
-    0.0, most, xtol=1e-12, rtol=1e-14,
-  )  # fmt: skip
-  return float(found)
+  root = optimize.brentq(
+    lambda x: _log_delta(x, apart) - limit, 0.0, most, xtol=1e-12, rtol=1e-14
+  )
+  return float(root)
 
 
 def noise_for(epsilon: float, delta: float, times: int) -> float:
@@ -68,10 +68,11 @@ def noise_for(epsilon: float, delta: float, times: int) -> float:
     81.7
   """
   most = 20 + 2 * math.sqrt(2 * epsilon)  # delta is 1 there, but for rounding
+  least = 1e-9 * min(epsilon, 1.0)
+  limit = math.log(delta)
   apart = optimize.brentq(
-    lambda apart: _log_delta(epsilon, apart) - math.log(delta),
-    1e-9 * min(epsilon, 1.0), most, xtol=1e-15,
-  )  # fmt: skip
+    lambda x: _log_delta(epsilon, x) - limit, least, most, xtol=1e-15
+  )
   return 2 * math.sqrt(times) / apart
 
 

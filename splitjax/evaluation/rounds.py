@@ -28,8 +28,7 @@ def on_end(end: End) -> Finding:
   options = end.subject.config.eval
   shared = options.shift.name == "global"
   classes = end.subject.task.class_names
-  found = numbers_of_rounds(end.lines, classes, shared, options.target)
-  return Finding(list(found))
+  return Finding(numbers_of_rounds(end.lines, classes, shared, options.target))
 
 
 def numbers_of_rounds(

@@ -57,7 +57,7 @@ class Scores(NamedTuple):
     accuracy = self.chosen.accuracy
     return {
       "accuracy": means.over_clients(accuracy),
-      "weighted": means.over_samples(accuracy, self.chosen.size),
+      "weighted": means.over_clients(accuracy, self.chosen.size),
       **means.spread(accuracy),
     }
 
@@ -127,13 +127,13 @@ def log_scores(scores: Scores) -> Line:
 def on_end(end: End) -> Finding:
   """Finds the numbers of rows, clients and classes, and what to say of them."""
   subject = end.subject
-  pairs = subject.task.class_counts + end.scores[0].counted > 0
-  detailed = 3 * int(pairs.sum()) * len(end.scores) <= MOST_LINES
+  pairs = np.argwhere(subject.task.class_counts + end.scores[0].counted > 0)
+  detailed = 3 * len(pairs) * len(end.scores) <= MOST_LINES
   numbers = list[Number]()
   for row, scores in zip(subject.method.rows, end.scores, strict=True):
     numbers += _of_row(subject, row, scores)
     numbers += _of_clients(scores, subject)
-    numbers += _of_classes(scores, subject, detailed)
+    numbers += _of_classes(scores, subject, pairs if detailed else pairs[:0])
   return Finding(numbers, notes=_notes(end, detailed))
 
 
@@ -275,16 +275,14 @@ def _of_clients(scores: Scores, subject: Subject) -> Iterator[Number]:
 
 
 def _of_classes(
-  scores: Scores, subject: Subject, detailed: bool
+  scores: Scores, subject: Subject, pairs: np.ndarray
 ) -> Iterator[Number]:
   """Yields the accuracy of every class on the last set, over all clients.
 
-  If `detailed`, also the numbers of each client's classes: of those of which it
-  has test samples or training samples.
+  Also numbers of single clients' classes: of the `pairs` [P, 2] of both.
   """
   clients = subject.task.client_names
   classes = subject.task.class_names
-  counts = subject.task.class_counts
   columns: dict[str, Any] = {"row": scores.label, "set": scores.sets.names[-1]}
   for name, share in zip(classes, scores.per_class, strict=True):
     yield Number("accuracy", float(share), label=name, **columns)
@@ -292,9 +290,8 @@ def _of_classes(
   measured = {
     "accuracy": means.ratio(right, scores.counted),
     "test_samples": scores.counted,
-    "training_samples": counts,
+    "training_samples": subject.task.class_counts,
   }
-  pairs = np.argwhere(counts + scores.counted > 0) if detailed else ()
   for n, c in pairs:
     columns |= {"client": clients[n], "label": classes[c]}
     for metric, values in measured.items():

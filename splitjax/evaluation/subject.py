@@ -3,7 +3,7 @@
 `splitjax.experiment` makes both records; measurements know nothing else of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,6 +90,6 @@ class End(NamedTuple):
 class Finding(NamedTuple):
   """What a measurement found."""
 
-  numbers: Sequence[Number] = ()  #: lines of numbers.csv
+  numbers: Iterable[Number] = ()  #: lines of numbers.csv
   arrays: Arrays = {}  #: stored as NAME.npz unless there are none
   notes: Sequence[str] = ()  #: sentences for a reader of the report

@@ -154,13 +154,15 @@ def test_lines_of_the_figure_cross_at_the_propositions(power, bandwidth):
       for sizes, sides in evaluation.deployments(paper, 784).values()
     ]
 
-  bounds = evaluation.propositions(paper, rates, 0.1, 784)
-  cut, client, _ = at(client_power=bounds.power)
+  bounds = evaluation.split_depths(*CNN8, rates).loc[4]
+  assert evaluation.sizes_of(bounds) == paper
+  cut, client, _ = at(client_power=bounds.largest_power)
   assert cut == pytest.approx(client)
-  cut, client, _ = at(client_power=0.9 * bounds.power)
+  cut, client, _ = at(client_power=0.9 * bounds.largest_power)
   assert cut < client
-  assert np.isinf(evaluation.propositions(paper, rates, 0.0, 784).power)
-  assert bounds.bandwidth == pytest.approx(bandwidth)
+  never = evaluation.split_depths(*CNN8, rates, offloaded=0.0)
+  assert np.isinf(never.largest_power).all()
+  assert bounds.largest_bandwidth == pytest.approx(bandwidth)
   if bandwidth < np.inf:
     cut, _, server = at(bandwidth=bandwidth)
     assert cut == pytest.approx(server)

@@ -106,7 +106,7 @@ def test_means_leave_out_the_empty_and_count_each_sample_once():
   values = np.array([[0.5, 1.0, np.nan], [np.nan] * 3])
   got = evaluation.over_clients(values)
   np.testing.assert_allclose(got, [0.75, np.nan])
-  got = evaluation.over_samples(values, np.array([[4, 1, 0], [0, 0, 0]]))
+  got = evaluation.over_clients(values, np.array([[4, 1, 0], [0, 0, 0]]))
   np.testing.assert_allclose(got, [3 / 5, np.nan])
 
 
