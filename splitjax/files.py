@@ -173,29 +173,25 @@ def sealed(body: Mapping[str, Any]) -> Json:
   return {**body, SEAL: digest(text.encode())}
 
 
-def unsealed(seal: Any, path: Path, remedy: str = "") -> Json:
-  """Returns what `sealed` got; raises Damaged, with a remedy, for all else."""
-  with contextlib.suppress(ValueError, RecursionError, AttributeError):
-    body = {name: value for name, value in seal.items() if name != SEAL}
-    if seal == sealed(body):
-      return body
-  raise Damaged(f"{path} is not what was written{remedy and ': '}{remedy}")
-
-
 def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
   """Writes a JSON object with its digest."""
   write(path, json.dumps(sealed(body), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sealed(path: Path, remedy: str) -> Json | None:
-  """Reads what `write_sealed` wrote, as `unsealed`; None if it is not there."""
+  """Reads what `write_sealed` wrote; None if it is not there.
+
+  Raises Damaged, with a remedy, if it is something else.
+  """
   content = read(path)
   if content is None:
     return None
-  seal: Any = None
-  with contextlib.suppress(ValueError, RecursionError):
+  with contextlib.suppress(ValueError, RecursionError, AttributeError):
     seal = json.loads(content)
-  return unsealed(seal, path, remedy)
+    body = {name: value for name, value in seal.items() if name != SEAL}
+    if seal == sealed(body):
+      return body
+  raise Damaged(f"{path} is not what was written: {remedy}")
 
 
 def plain(tree: Any) -> Any:

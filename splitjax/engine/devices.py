@@ -67,12 +67,6 @@ def _accepted(options: tuple[tuple[str, bool], ...]) -> bool:
   return True
 
 
-def state_specs(cohorts: int) -> State:
-  """Makes the specs of a State: clients divided, everything else replicated."""
-  specs: Any = {name: COPIED for name in State._fields}
-  return State(**specs | {"clients": (DIVIDED,) * cohorts})
-
-
 def make_mesh(count: int | None) -> Mesh | None:
   """Makes a mesh of `count` devices, None of all; no mesh of a single one."""
   platform = target.current().platform
@@ -104,17 +98,6 @@ def put_on_devices(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
   if mesh is None:
     return jax.tree.map(jax.numpy.asarray, tree)
   return jax.device_put(tree, NamedSharding(mesh, spec))
-
-
-def client_sharding(mesh: Mesh | None, specs: Tree) -> Tree:
-  """Converts PartitionSpecs to shardings for jit; None if there is no mesh."""
-  if mesh is None:
-    return None
-  return jax.tree.map(
-    lambda spec: NamedSharding(mesh, spec),
-    specs,
-    is_leaf=lambda x: isinstance(x, PartitionSpec),
-  )
 
 
 def over_devices(

@@ -64,11 +64,6 @@ class Subject(NamedTuple):
     """
     return [self.key + row.suffix for row in self.method.rows]
 
-  @property
-  def widths(self) -> list[int]:
-    """The numbers of clients in the cohorts, padding included."""
-    return [len(cohort.numbers) for cohort in self.fleet.cohorts]
-
 
 class End(NamedTuple):
   """The end of a training, or of a later evaluation of the trained networks."""

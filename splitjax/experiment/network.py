@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from splitjax.config.config import CHANNELS, Config, OptimizerConfig
 from splitjax.engine import round
 from splitjax.fleet import fleets
 from splitjax.fleet.allocation import ALLOCATIONS
-from splitjax.fleet.fleets import Fleet, own_fleet
+from splitjax.fleet.fleets import Fleet, Layout, own_fleet
 from splitjax.fleet.resources import Devices, Rates, draw_devices
 from splitjax.methods import METHODS, task_losses
 from splitjax.methods.fedavg import FedBN
@@ -182,20 +182,14 @@ def make_optimizer(chosen: OptimizerConfig, rounds: int) -> Optimizer:
 
 
 def abstract_state(
-  method: Method, network: Network, widths: Sequence[int] | None = None
+  method: Method, network: Network, layout: Layout | None = None
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `widths` are the numbers of clients in the cohorts, padding included; None: no
-  padding. UserError if the method cannot start with these clients.
+  `layout` has the cohorts with their padding; None: they have none. UserError
+  if the method cannot start with these clients.
   """
-  clients = own_fleet(method, network.fleet).layout
-  if widths is not None:
-    cohorts = tuple(
-      cohort._replace(width=count)
-      for cohort, count in zip(clients.cohorts, widths, strict=True)
-    )
-    clients = clients._replace(cohorts=cohorts)
+  clients = layout or own_fleet(method, network.fleet).layout
   return jax.eval_shape(
     lambda full, key: round.start(method, clients, full, key),
     sizes.shapes(network.backbone),

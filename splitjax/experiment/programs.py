@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 
 from splitjax import rules, target
 from splitjax.engine import devices
@@ -112,17 +112,17 @@ class Programs:
   def like(self) -> Tree:
     """Shapes, dtypes and shardings of the state."""
     mesh = self.task.mesh
-    widths = [len(cohort.numbers) for cohort in self.subject.fleet.cohorts]
-    state = abstract_state(self.subject.method, self.task.network, widths)
-    shardings: Any = SingleDeviceSharding(target.current().local[0])
-    if mesh is not None:
-      specs = devices.state_specs(len(widths))
-      shardings = devices.client_sharding(mesh, specs)
+    layout = self.subject.fleet.layout
+    state = abstract_state(self.subject.method, self.task.network, layout)
 
-    def shapes(sharding, part):
-      return jax.tree.map(lambda x: x.update(sharding=sharding), part)
+    def placed(part: Tree, spec: Any) -> Any:
+      where: Any = SingleDeviceSharding(target.current().local[0])
+      if mesh is not None:
+        where = NamedSharding(mesh, spec)
+      return jax.tree.map(lambda x: x.update(sharding=where), part)
 
-    return jax.tree.map(shapes, shardings, state)
+    clients = placed(state.clients, devices.DIVIDED)
+    return placed(state, devices.COPIED)._replace(clients=clients)
 
   def begin(self) -> State:
     """Makes the state before the first round, in new buffers."""

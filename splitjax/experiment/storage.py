@@ -192,31 +192,30 @@ def read(method_dir: Path, step: int, like: State) -> tuple[State, Record]:
     )
   path = method_dir / CHECKPOINTS / str(step)
   _read_all(path)
-  with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
-
-    def item(**args: Any) -> Any:
-      try:
-        return reader.restore(path.resolve(), ocp.args.Composite(**args))
-      except (FileNotFoundError, NotADirectoryError) as error:
-        raise Damaged(f"{path}: files are missing") from error
-      except Exception as error:  # orbax's errors share no base class
-        # What cannot be read now, for lack of memory or of descriptors, is not
-        # damaged; the files themselves could be read.
-        transient = isinstance(error, OSError | MemoryError | RuntimeError)
-        if transient or files.system_code(error):
-          raise files.unusable("read", path, error) from error
-        raise Damaged(f"{path}: {type(error).__name__}") from error
-
-    seal = item(record=ocp.args.JsonRestore()).record
-    body = files.unsealed(seal, path)
-    if body.get("form") != form(like):
-      raise UserError(
-        f"{path} has another state than this version of splitjax: use the"
-        " version that wrote it, or train in a new folder"
-      )
-    record = Record(**body)
-    wanted = jax.tree.map(_on_host, like)
-    state = item(state=ocp.args.StandardRestore(wanted)).state
+  remedy = "train on, which takes the checkpoint before"
+  body = files.read_sealed(path / "record" / "metadata", remedy)
+  if body is None:
+    raise Damaged(f"{path} has no record: {remedy}")
+  if body.get("form") != form(like):
+    raise UserError(
+      f"{path} has another state than this version of splitjax: use the"
+      " version that wrote it, or train in a new folder"
+    )
+  record = Record(**body)
+  wanted = ocp.args.StandardRestore(jax.tree.map(_on_host, like))
+  items = ocp.args.Composite(state=wanted)
+  try:
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+      state = reader.restore(path.resolve(), items).state
+  except (FileNotFoundError, NotADirectoryError) as error:
+    raise Damaged(f"{path}: files are missing") from error
+  except Exception as error:  # orbax's errors share no base class
+    # What cannot be read now, for lack of memory or of descriptors, is not
+    # damaged; the files themselves could be read.
+    transient = isinstance(error, OSError | MemoryError | RuntimeError)
+    if transient or files.system_code(error):
+      raise files.unusable("read", path, error) from error
+    raise Damaged(f"{path}: {type(error).__name__}") from error
   if record.round != step or record.digest != digest(state):
     raise Damaged(f"{path} is not what was written")
   clients = jax.tree.map(

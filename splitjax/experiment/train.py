@@ -65,11 +65,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
 
   # Begin, or go on.
   end_if(console.requested(stop), max(storage.steps_of(method_dir), default=0))
-  start = time.monotonic()
-  method = programs.that_fit(make_subject(task, key))
-  compiling = time.monotonic() - start
-  state, record = begin(method, method_dir)
-  record.seconds["compile"] += compiling
+  method, state, record = begin(task, key, method_dir)
   trained = record.round
   # The last round is evaluated again: its evaluation may have failed, or have
   # been that of an end, after which more rounds follow now.
@@ -130,31 +126,37 @@ def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
 # Begin, or go on.
 
 
-def begin(method: Programs, method_dir: Path) -> tuple[State, Record]:
-  """Returns the state and the record from which a method goes on.
+def begin(
+  task: Task, key: str, method_dir: Path
+) -> tuple[Programs, State, Record]:
+  """Compiles a method -> its programs, state and record, to go on from.
 
   They are those of the newest sound checkpoint, or else of a fresh network.
   Results of fewer rounds become invalid.
   """
-  subject = method.subject
-  like = abstract_state(subject.method, subject.task.network)
+  start = time.monotonic()
+  method = programs.that_fit(make_subject(task, key))
+  seconds = time.monotonic() - start
+  like = abstract_state(method.subject.method, task.network)
   saved = storage.restore(method_dir, like)
   if machine.is_first_process():
     workdirs.reopen(method_dir)
   here = machine.hardware()
+  record = saved[1] if saved else Record(hardware=here)
+  record.seconds["compile"] += seconds
   if saved is None:
-    return method.begin(), Record(hardware=here)
-  state, record = saved
-  say(f"{subject.label}: resumes after round {record.round}")
+    return method, method.begin(), record
+  label = method.subject.label
+  say(f"{label}: resumes after round {record.round}")
   if record.hardware != here:
     note = (
-      f"{subject.label}: rounds until {record.round} are of"
-      f" {record.hardware}; an uninterrupted run may differ by rounding."
+      f"{label}: rounds until {record.round} are of {record.hardware}; an"
+      " uninterrupted run may differ by rounding."
     )
     say(note)
     record.notes.append(note)
     record.hardware = here
-  return method.place(state), record
+  return method, method.place(saved[0]), record
 
 
 # A round.

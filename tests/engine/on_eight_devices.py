@@ -4,6 +4,7 @@ XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest \
 tests/engine/on_eight_devices.py
 """
 
+import functools
 import re
 from typing import Any, NamedTuple
 
@@ -43,9 +44,8 @@ class Divided(NamedTuple):
 
   def start(self, method):
     """The state before the first round, on the devices."""
-    specs = devices.state_specs(len(self.world.fleet.cohorts))
-    where = devices.client_sharding(self.mesh, specs)
-    return jax.jit(lambda s: s, out_shardings=where)(self.world.start(method))
+    lay = functools.partial(devices.laid_out, mesh=self.mesh)
+    return jax.jit(lay)(self.world.start(method))
 
   @property
   def how(self):
