@@ -14,13 +14,21 @@ from splitjax.methods.fedpac import head_weights
 from splitjax.methods.mixing import Memory, Mixing, choose
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.prototypes import Prototypes
-from splitjax.types import NO_BLOCKS, Client, Half, Net, Server
+from splitjax.types import NO_BLOCKS, Client, Half, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
 PARTS = {"backbone": NET, "optimizer": Optimizer(lr=0.1)}
 C, D = toys.CLASSES, toys.WIDTHS[-1]
+SERVER = Server(net=NO_BLOCKS, common=NO_BLOCKS)
+
+
+def clouds(method, networks, memory, on):
+  """The memories of FedAMP's clients after a round of those that are on."""
+  clients = (Client(net=networks, memory=memory),)
+  _, (cohort,) = jax.jit(method.merge)(SERVER, {}, clients, (np.array(on),))
+  return cohort.memory
 
 
 @pytest.mark.parametrize(
@@ -33,12 +41,10 @@ C, D = toys.CLASSES, toys.WIDTHS[-1]
 )
 def test_fedamp_is_a_double_loop(sigma, alpha_k, factor):
   networks = jax.tree.map(lambda x: factor * x, toys.stack(NET, 4))
-  on = np.array([True, True, False, True])
+  on = [True, True, False, True]
   memory = jax.tree.map(lambda x: x + 7.0, networks)
   method = METHODS["fedamp"](**PARTS, sigma=sigma, alpha_k=alpha_k)
-  server = Server(net=NO_BLOCKS, common=NO_BLOCKS)
-  clients = (Client(net=networks, memory=memory),)
-  _, (cohort,) = jax.jit(method.merge)(server, {}, clients, (on,))
+  after = clouds(method, networks, memory, on)
   w = [toys.flat(trees.take(networks.params, i)) for i in range(4)]
   pairs = [(i, j) for i in (0, 1, 3) for j in (0, 1, 3) if i != j]
   apart = {(i, j): np.sum((w[i] - w[j]) ** 2) for i, j in pairs}
@@ -54,7 +60,7 @@ def test_fedamp_is_a_double_loop(sigma, alpha_k, factor):
       assert 0.01 < min(a.values()) and (total > 1) == (alpha_k == sigma == 1e9)
       kept = (1 - sum(a.values()) / total) * w[i]
       want = kept + sum(share / total * w[j] for j, share in a.items())
-    cloud = toys.flat(trees.take(cohort.memory.params, i))
+    cloud = toys.flat(trees.take(after.params, i))
     np.testing.assert_allclose(cloud, want, rtol=0, atol=1e-12)
 
 
@@ -64,16 +70,8 @@ def test_a_network_too_large_to_be_squared_costs_fedamp_itself(sigma):
   networks = toys.stack(NET, 4)
   large = jax.tree.map(lambda x: x.at[1].multiply(1e200), networks)
   method = METHODS["fedamp"](**PARTS, sigma=sigma, alpha_k=18.0)
-  server = Server(net=NO_BLOCKS, common=NO_BLOCKS)
-  merge = jax.jit(method.merge)
-
-  def clouds(networks, *on):
-    clients = (Client(net=networks, memory=networks),)
-    _, (cohort,) = merge(server, {}, clients, (np.array(on),))
-    return cohort.memory
-
-  got = clouds(large, True, True, True, True)
-  want = clouds(networks, True, False, True, True)
+  got = clouds(method, large, large, [True] * 4)
+  want = clouds(method, networks, networks, [True, False, True, True])
   others = np.array([0, 2, 3])
   toys.assert_close(trees.take(got, others), trees.take(want, others), 1e-12)
   assert toys.distance(trees.take(got, 0), trees.take(networks, 0)) > 1e-6
@@ -84,9 +82,8 @@ def test_fedamp_descends_towards_its_cloud_model(lam=0.6, alpha_k=2.0):
   """CE + lam / (2 alpha_k) |w - u|^2, from u on (eq. 7)."""
   method = METHODS["fedamp"](**PARTS, alpha_k=alpha_k, lam=lam)
   net, cloud, batch = toys.whole(NET, 1), toys.whole(NET, 2), toys.batch(0)
-  server = Server(net=NO_BLOCKS, common=NO_BLOCKS)
   client = Client(net=net, memory=cloud)
-  half, _, context = method.receive(client, server, None, 0, None)
+  half, _, context = method.receive(client, SERVER, None, 0, None)
   toys.assert_close(half.net, cloud, 0.0)
   half = half._replace(net=net)
   grads, _, _ = jax.jit(method.gradients)(half, context, batch)
@@ -247,7 +244,7 @@ def test_clients_with_a_class_may_count_alike(mean):
     shares.append(sent)
     means.append(np.asarray(prototypes.class_stats(NET, net, data).mean))
   old = Prototypes(jnp.full((C, D), 7.0), jnp.zeros(C, bool))
-  server = Server(net=NO_BLOCKS, common=Net(params={}, stats={}), memory=old)
+  server = SERVER._replace(memory=old)
   sums = jax.tree.map(lambda *x: sum(x), *shares)
   server, _ = method.merge(server, sums, (), ())
   share = 3 / 4 if mean == "size" else 1 / 2
@@ -284,7 +281,7 @@ def ala(weight, learned):
     lambda x: jnp.full_like(x, weight), {"head": net.params["head"]}
   )
   memory = Mixing(weights=weights, learned=jnp.bool_(learned))
-  return Client(net=net, memory=memory), Server(net=NO_BLOCKS, common=mean)
+  return Client(net=net, memory=memory), SERVER._replace(common=mean)
 
 
 def test_fedala_learns_its_mixing_as_printed(size=9, share=40.0, taken=3):
@@ -412,7 +409,7 @@ def test_fedfomo_weighs_its_own_training_by_hand(better):
   method = METHODS["fedfomo"](**PARTS, models=3, epsilon=0.0)
   memory = Memory(affinity=jnp.asarray(AFFINITY), start=as_net(start))
   client = Client(net=as_net(trained), memory=memory)
-  server = Server(net=NO_BLOCKS, common=NO_BLOCKS, memory=stock)
+  server = SERVER._replace(memory=stock)
   data = toys.samples(NET, range(6), held=(*HELD, -1))
   half, sent = begun(method, client, server, data, round=3)
   toys.assert_close(by_hand.arrays(half.net.params), want, 1e-12)

@@ -5,7 +5,6 @@ And FOMAML and MAML where the second-order term is known in closed form.
 
 import functools
 import itertools
-from typing import NamedTuple
 
 import by_hand
 import jax
@@ -27,29 +26,17 @@ SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.05}
 MASKS = (True,) * 6, (True, False, True, True, False, True)
 
 
-class Setting(NamedTuple):
-  """Options of HARMONY."""
-
-  gamma: float = 0.4
-  inner_lr: float = 0.2
-  inner_steps: int = 2
-  csa_weight: float = 1.0
-  csa_margin: float = 1.0
-  csa_normalize: bool = True
-  client_loss_views: str = "late"
-  stochastic_depth: bool = True
-  form: str = "float32"
+def harmony(cuts=(1, 2, 3), batch_norm=False, **options):
+  """HARMONY whose adaptation counts, with features sent as they are."""
+  usual = {"gamma": 0.4, "inner_lr": 0.2, "inner_steps": 2, "form": "float32"}
+  net, optimizer = toys.network(cuts, batch_norm), Optimizer(**SGD)
+  kind = METHODS["harmony"]
+  return kind(backbone=net, optimizer=optimizer, **usual | options)
 
 
-class Case(NamedTuple):
-  """One compiled step."""
-
-  depth: int
-  setting: Setting = Setting()
-  cuts: tuple[int, ...] = (1, 2, 3)
-
-  def pair(self):
-    return toys.pair(toys.network(self.cuts), self.depth, Optimizer(**SGD))
+def pair(method, depth):
+  """A client of this depth and its copy of the server."""
+  return toys.pair(method.backbone, depth, method.optimizer)
 
 
 def step(method):
@@ -64,12 +51,7 @@ def step(method):
 
 
 @functools.cache
-def program(case):
-  method = METHODS["harmony"](
-    backbone=toys.network(case.cuts),
-    optimizer=Optimizer(**SGD),
-    **case.setting._asdict(),
-  )
+def program(method):
   return jax.jit(step(method))
 
 
@@ -82,29 +64,28 @@ def entry(server):
 
 
 @functools.cache
-def drawn(case):
+def drawn(method, depth):
   """K -> the keys that draw it, of 60."""
-  keys, args = {}, (*case.pair(), (toys.batch(0), toys.batch(1)))
+  keys, args = {}, (*pair(method, depth), (toys.batch(0), toys.batch(1)))
   for seed in range(60):
     key = jax.random.key(seed)
-    _, server, *_ = program(case)(*args, key)
+    _, server, *_ = program(method)(*args, key)
     keys.setdefault(entry(server), []).append(key)
   return keys
 
 
-def follow(case, depths, tol=1e-10):
+def follow(method, depth, depths, tol=1e-10):
   """Takes a step for each K in `depths`; compares everything."""
-  client, server = case.pair()
+  client, server = pair(method, depth)
   start = server
   phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
   descend = [by_hand.Sgd(*SGD.values()) for _ in range(2)]
   for t, k in enumerate(depths):
     b1, b2 = (toys.batch(10 * t + v, 6, MASKS[t]) for v in range(2))
-    client, server, reported, _ = program(case)(
-      client, server, (b1, b2), drawn(case)[k][0]
-    )
+    key = drawn(method, depth)[k][0]
+    client, server, reported, _ = program(method)(client, server, (b1, b2), key)
     losses, d_phi, d_theta = by_hand.harmony_step(
-      phi, theta, case.depth, k, *map(by_hand.data, (b1, b2)), case.setting
+      phi, theta, depth, k, *map(by_hand.data, (b1, b2)), method
     )
     phi, theta = descend[0](phi, d_phi), descend[1](theta, d_theta)
     assert {k: float(v) for k, v in reported.items()} == pytest.approx(
@@ -115,54 +96,53 @@ def follow(case, depths, tol=1e-10):
   # A block that was bypassed all along is the same to the last bit, although
   # there is weight decay.
   assert entry(server) == min(depths)
-  for name in blocks(case.cuts[0]):
+  for name in blocks(method.backbone.cuts[0]):
     moved = toys.distance(server.net.params[name], start.net.params[name])
     assert (moved > 0) is (name in blocks(min(depths)))
 
 
 def test_two_steps_at_depth_3():
   for depths in itertools.product((1, 2, 3), repeat=2):
-    follow(Case(3), depths)
+    follow(harmony(), 3, depths)
 
 
-RAW = Setting(
-  csa_weight=0.3,
-  csa_margin=3.0,
-  csa_normalize=False,
-  client_loss_views="both",
-  inner_steps=1,
-)
+RAW = {
+  "csa_weight": 0.3,
+  "csa_margin": 3.0,
+  "csa_normalize": False,
+  "client_loss_views": "both",
+  "inner_steps": 1,
+}
 
 
 @pytest.mark.parametrize(
-  "case, depths",
+  ("options", "depth", "depths"),
   [
-    (Case(2), (1, 2)),
-    (Case(3, RAW), (2, 1)),
-    (Case(3, cuts=(1, 3)), (3, 1)),
-    (Case(3, Setting(stochastic_depth=False)), (3, 3)),
+    ({}, 2, (1, 2)),
+    (RAW, 3, (2, 1)),
+    ({"cuts": (1, 3)}, 3, (3, 1)),
+    ({"stochastic_depth": False}, 3, (3, 3)),
   ],
-  ids=["depth 2", "raw csa, both views", "cuts 1 and 3", "agnostic"],
 )
-def test_two_steps(case, depths):
-  follow(case, depths)
+def test_two_steps(options, depth, depths):
+  follow(harmony(**options), depth, depths)
 
 
 def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
-  counts = {k: len(keys) for k, keys in drawn(Case(3)).items()}
+  counts = {k: len(keys) for k, keys in drawn(harmony(), 3).items()}
   # 60 draws of 1 in 3: 20 each, give or take 3.7; the keys are fixed.
   assert set(counts) == {1, 2, 3} and min(counts.values()) >= 10
-  counts = {k: len(keys) for k, keys in drawn(Case(2)).items()}
+  counts = {k: len(keys) for k, keys in drawn(harmony(), 2).items()}
   assert set(counts) == {1, 2} and min(counts.values()) >= 18
-  assert set(drawn(Case(3, Setting(stochastic_depth=False)))) == {3}
+  assert set(drawn(harmony(stochastic_depth=False), 3)) == {3}
 
 
 def test_both_views_cross_a_wire_of_16_bits():
-  narrow = Case(2, Setting(inner_steps=0, form="float16"))
+  narrow = harmony(inner_steps=0, form="float16")
   batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
-  for k, keys in drawn(narrow).items():
-    follow(narrow, (k,))
-    *_, ledger = program(narrow)(*narrow.pair(), batches, keys[0])
+  for k, keys in drawn(narrow, 2).items():
+    follow(narrow, 2, (k,))
+    *_, ledger = program(narrow)(*pair(narrow, 2), batches, keys[0])
     real, late, early, embedding = 4, 7, toys.WIDTHS[k - 1], 8
     assert {name: float(size) for name, size in ledger.items()} == {
       "up/features": real * (late + early) * 2,
@@ -175,15 +155,10 @@ def test_both_views_cross_a_wire_of_16_bits():
 
 
 def test_without_alignment_there_is_no_early_view():
-  sides = toys.pair(toys.network(), 2, Optimizer(**SGD))
-  batches = toys.batch(0), toys.batch(1)
-  make = functools.partial(
-    METHODS["harmony"], backbone=toys.network(), optimizer=Optimizer(**SGD)
-  )
-  off, zero = make(csa_weight=None), make(csa_weight=0.0)
+  off, zero = (harmony(csa_weight=w, form="float16") for w in (None, 0.0))
   assert jax.tree.structure(off) == jax.tree.structure(zero)
-  run = jax.jit(step(off))
-  _, server, losses, sent = run(*sides, batches, jax.random.key(0))
+  batches, key = (toys.batch(0), toys.batch(1)), jax.random.key(0)
+  _, server, losses, sent = program(off)(*pair(off, 2), batches, key)
   assert set(losses) == {"client", "server"} and "up/match" not in sent
   assert entry(server) == 2 and float(sent["up/features"]) == 6 * 7 * 2
 
@@ -214,13 +189,9 @@ def test_only_the_late_view_writes_statistics():
   # With alpha = 0 both adaptations stand still, so that one plain pass of x1
   # says what the statistics are; had the inner steps or the early view
   # written any, they would be others.
-  net, optimizer = toys.network((1, 2), batch_norm=True), Optimizer(**SGD)
-  pair = toys.pair(net, 2, optimizer)
+  method = harmony((1, 2), batch_norm=True, inner_lr=0.0)
+  net, sides = method.backbone, pair(method, 2)
   b1, b2 = (toys.batch(v, 6, MASKS[1]) for v in range(2))
-  method = METHODS["harmony"](
-    backbone=net, optimizer=optimizer, inner_lr=0.0, inner_steps=2,
-    form="float32",
-  )  # fmt: skip
 
   def look(client, server):
     z, near = models.run(
@@ -229,18 +200,17 @@ def test_only_the_late_view_writes_statistics():
     _, far = models.run(net, server, z, blocks(2), train=True, real=b1.real)
     return near, far
 
-  near, far = jax.jit(look)(*(half.net for half in pair))
-  run = jax.jit(step(method))
+  near, far = jax.jit(look)(*(half.net for half in sides))
   entries = set()
   for seed in range(6):
-    client, server, *_ = run(*pair, (b1, b2), jax.random.key(seed))
+    client, server, *_ = program(method)(*sides, (b1, b2), jax.random.key(seed))
     entries.add(entry(server))
     for name in blocks(0, 2):
       toys.assert_close(client.net.stats[name], near[name])
     for name in blocks(2):
       toys.assert_close(server.net.stats[name], far[name])
     # Only early views pass here.
-    before = pair[1].net.stats["block2"]
+    before = sides[1].net.stats["block2"]
     toys.assert_close(server.net.stats["block2"], before, 0)
   assert entries == {1, 2}
 
@@ -319,7 +289,7 @@ def net_of(block, classifier):
   )
 
 
-def harmony(**options):
+def scalar_harmony(**options):
   optimizer = Optimizer(lr=1.0, momentum=None)
   return METHODS["harmony"](
     backbone=NET,
@@ -334,7 +304,7 @@ def harmony(**options):
 
 def meta_gradient(**options):
   """What one step of HARMONY subtracts from w at learning rate 1."""
-  method = harmony(**options)
+  method = scalar_harmony(**options)
   client = method.optimizer.start(net_of("block1", "exit1"))
   server = method.optimizer.start(net_of("block2", "head"), copied=True)
   batches = tuple(
@@ -371,7 +341,7 @@ def test_what_the_steps_of_personalisation_take():
   samples = data.Samples(shard, data.BatchPlan(4, 1, (0.0,), (1.0,), steps=3))
   key, net = jax.random.key(3), net_of("block1", "exit1")
 
-  method = harmony(inner_steps=4)
+  method = scalar_harmony(inner_steps=4)
   after = method.fine_tuned(net, samples, key)
 
   def rows(epoch, t):

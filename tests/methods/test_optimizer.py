@@ -31,6 +31,10 @@ OPTAX = {
   "adam": lambda wd: optax.chain(
     optax.add_decayed_weights(wd), optax.adam(LR, b1=0.8)
   ),
+  # A rule of one's own gets the momentum.
+  "lion": lambda wd: optax.chain(
+    optax.add_decayed_weights(wd), optax.scale_by_lion(0.8), optax.scale(-LR)
+  ),
 }
 
 
@@ -42,7 +46,8 @@ def grads_of(params, step):
 @pytest.mark.parametrize(
   ("name", "decay"), [("sgd", None), *((name, DECAY) for name in OPTAX)]
 )
-def test_blocks_move_as_the_whole_tree_does(name, decay):
+def test_blocks_move_as_the_whole_tree_does(name, decay, monkeypatch):
+  monkeypatch.setitem(OPTIMIZERS, "lion", lambda b: optax.scale_by_lion(b))
   optimizer = Optimizer(lr=LR, momentum=0.8, weight_decay=decay, name=name)
   full = toys.fresh(NET, 0)
   half = optimizer.start(full)
@@ -87,17 +92,6 @@ def test_one_program_serves_all_numbers_of_an_optimiser():
     found.append(trained(optimizer, full))
   assert trained._cache_size() == 1
   assert distance(found[0], found[1]) > 1e-3
-
-
-def test_a_rule_of_ones_own_gets_the_momentum(monkeypatch):
-  monkeypatch.setitem(OPTIMIZERS, "lion", lambda b: optax.scale_by_lion(b))
-  optimizer = Optimizer(lr=LR, momentum=0.5, name="lion")
-  full = toys.fresh(NET, 0)
-  after = optimizer.step(
-    optimizer.start(full), grads_of(full.params, 0), {}
-  ).net.params
-  steps = jax.tree.map(lambda x, y: np.abs(x - y) - LR, after, full.params)
-  assert max(np.abs(x).max() for x in jax.tree.leaves(steps)) < 1e-12
 
 
 def test_the_server_has_a_rate_of_its_own():
@@ -192,11 +186,16 @@ FACTORS = [
     lambda t: max(0.5**t, 0.2),
   ),
   ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
+  # One's own gets the optimiser.
+  ({"schedule": "linear"}, lambda t: 1 - t / 12),
 ]
 
 
 @pytest.mark.parametrize(("options", "factor"), FACTORS)
-def test_a_schedule_is_its_formula(options, factor):
+def test_a_schedule_is_its_formula(options, factor, monkeypatch):
+  monkeypatch.setitem(
+    SCHEDULES, "linear", lambda o: optax.linear_schedule(1.0, 0.0, o.rounds)
+  )
   optimizer = Optimizer(lr=LR, rounds=12, **options)
   times = [0, 1, 2, 3, 4, 8, 11]
   want = [LR * factor(t) for t in times]
@@ -205,15 +204,6 @@ def test_a_schedule_is_its_formula(options, factor):
   np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
   found = [float(rate(optimizer, jnp.int32(t))) for t in times]
   np.testing.assert_allclose(found, want, 1e-6, 1e-9)
-
-
-def test_a_schedule_of_ones_own_gets_the_optimiser(monkeypatch):
-  monkeypatch.setitem(
-    SCHEDULES, "linear", lambda o: optax.linear_schedule(1.0, 0.0, o.rounds)
-  )
-  optimizer = Optimizer(lr=LR, rounds=12, schedule="linear")
-  found = [optimizer.at(jnp.array(t, float)).lr for t in (0, 3, 6)]
-  np.testing.assert_allclose(found, [LR, 0.75 * LR, LR / 2], rtol=1e-12)
 
 
 def test_the_floor_falls_with_the_servers_rate():

@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
-from flax import nnx
-from flax.nnx import bridge
 from marks import slow
 from refusals import refused
 from tiny_networks import IMAGES, TINY, whole
 
 import splitjax
 from splitjax import BACKBONES, METHODS, experiment, models, target
-from splitjax.engine.round import run_round
 from splitjax.methods import Optimizer
 from splitjax.models import Backbone, Style
 from splitjax.options import Spec, declared
@@ -65,11 +62,6 @@ class Flat(nn.Module):
     return nn.relu(x)
 
 
-def by_nnx(x, module):
-  new = functools.partial(nnx.Conv, kernel_size=(3, 3))
-  return bridge.ToLinen(new, args=(x.shape[-1], 3), parent=module)(x)
-
-
 def by_lax(x, module):
   kernel = module.param("kernel", nn.initializers.ones, (3, 3, 1, 3))
   where = ("NHWC", "HWIO", "NHWC")
@@ -79,13 +71,11 @@ def by_lax(x, module):
 
 
 MAKERS = {
-  "splitjax": lambda x, _: models.Conv(3)(x),
   "flax": lambda x, _: nn.remat(nn.Conv)(3, (3, 3))(x),
   "series": lambda x, _: nn.Conv(3, (3,))(x),
-  "nnx": by_nnx,
   "lax": by_lax,
 }
-"""Who makes a convolution."""
+"""Who makes a convolution that is slow on a CPU."""
 
 
 class Odd:
@@ -242,12 +232,9 @@ def test_slow_convolutions_are_said(maker):
   shape = (8, 2) if maker == "series" else (4, 4, 1)
   factory = functools.partial(mine, wrong=maker)
   sentence = models.slow_convolutions(factory(shape, 4))
-  if maker == "splitjax":
-    assert not sentence
-    return
   assert re.match("the convolutions of one are slow on a CPU: .*Conv", sentence)
   assert "models.windows for series" in sentence
-  if maker in ("flax", "series"):
+  if maker != "lax":
     assert models.check_backbone(factory, shape=shape)[-1] == sentence
   with target.aimed_at(target.current()._replace(platform="gpu")):
     assert models.slow_convolutions(factory(shape, 4)) == ""
@@ -278,11 +265,8 @@ def test_a_method_on_every_backbone(method, backbone):
     kind, sandbox.fleet_of(kind, clients=2), sizes, batch=5,
     image=np.zeros((sum(sizes) + 5, *shape), np.uint8),
   )  # fmt: skip
-  state = jax.eval_shape(lambda: trial.start(kind))
-  after, metrics = jax.eval_shape(
-    lambda *arguments: run_round(*arguments, **trial.how),
-    *(kind, state, trial.shards),
-  )
+  state = jax.eval_shape(trial.start, kind)
+  after, metrics = jax.eval_shape(trial.round, kind, state)
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
   assert metrics.losses
