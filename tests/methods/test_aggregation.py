@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import worlds as toys
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from splitjax import models, trees
 from splitjax.methods import METHODS, means_of, nets, shares_of
@@ -187,33 +185,6 @@ def test_a_client_that_diverged_poisons_nobody(lam, who, bad, sound):
   for ids, clients in zip(COHORTS.values(), cohorts, strict=True):
     for row, n in enumerate(ids):
       assert n not in sound or finite(trees.take(clients.net, row)), n
-
-
-NUMBERS = st.floats(-100, 100, width=32)
-HELD = st.dictionaries(st.sampled_from("abc"), NUMBERS, max_size=3)
-CLIENTS = st.lists(
-  st.tuples(st.sampled_from((0.0, 1.0, 7.0)), HELD), max_size=5
-)
-
-
-@settings(deadline=None, max_examples=40)
-@given(CLIENTS, st.integers(0, 5))
-def test_shares_add_up_in_any_order(clients, cut):
-  """To each block's mean over its holders, however the clients are grouped."""
-  old = Net({name: np.float64(5.0) for name in "abc"}, {})
-
-  def sums(group):
-    shares = [shares_of(Net(net, {}), np.float64(w)) for w, net in group]
-    return functools.reduce(nets.add, shares, Net({}, {}))
-
-  grouped = nets.add(sums(clients[:cut]), sums(clients[cut:][::-1]))
-  for name, got in means_of(grouped, old).params.items():
-    holders = [(w, net[name]) for w, net in clients if name in net and w > 0]
-    want = 5.0
-    if holders:
-      weights, values = zip(*holders, strict=True)
-      want = np.average(values, weights=weights)
-    assert got == pytest.approx(want, abs=1e-9)
 
 
 def test_what_selects_and_completes_a_network_is_inverse():

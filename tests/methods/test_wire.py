@@ -109,18 +109,6 @@ def test_each_form_costs_its_bytes_per_real_sample(channel):
   assert (got == x).all() and size == 3 * 70 * 4
 
 
-def test_each_direction_has_its_own_channel():
-  both = Wire(
-    features=Channel(form="float16"), gradients=Channel(form="topk", share=0.5)
-  )
-  x = jnp.array([[1 / 3, 3.0, -2.0, 0.5]])
-  batch = BATCH._replace(real=jnp.ones(1, bool))
-  up = wire.send(both, FEATURES, x, batch)
-  down = wire.send(both, GRADIENT, x, batch)
-  np.testing.assert_array_equal(up, np.asarray(x).astype(np.float16))
-  np.testing.assert_array_equal(down, [[0, 3, -2, 0]])
-
-
 @pytest.fixture
 def rows():
   """Three rows of very different size, and a loud one of padding."""

@@ -101,55 +101,34 @@ class Example:
 @numeric
 @every
 def test_convolution_equals_the_loop(platform, on, float64):
-  examples = [Example(case, False) for case in DENSE]
-  examples += [Example(case, False, THIN) for case in DENSE[1:4]]
-  examples += [Example(case, True) for case in DEPTHWISE]
-  on(platform)
-
-  def all_of_them(inputs):
-    return [
-      graded(e.op, e.weight)(*own)
-      for e, own in zip(examples, inputs, strict=True)
-    ]
-
-  found = jax.jit(all_of_them)([(e.x, e.kernel) for e in examples])
-  for example, got in zip(examples, found, strict=True):
-    for a, b in zip(got, example.want, strict=True):
-      check(a, b)
-    edges = (-(-n // example.stride) for n in example.x.shape[1:3])
-    assert got[0].shape[1:3] == tuple(edges)
-
-
-@numeric
-@every
-def test_clients_have_kernels_of_their_own(platform, on, float64):
-  pairs = [
-    [Example(*case) for _ in range(2)]
-    for case in [
-      (DENSE[1], False),
-      (DENSE[1], False, THIN),
-      (DENSE[4], False),
-      (DEPTHWISE[1], True),
-    ]
+  """Alone, and side by side with another client's kernel."""
+  cases = [
+    *((case, False) for case in DENSE),
+    *((case, False, THIN) for case in DENSE[1:4]),
+    *((case, True) for case in DEPTHWISE),
   ]
+  pairs = [[Example(*case) for _ in range(2)] for case in cases]
   on(platform)
 
-  def all_pairs(inputs):
-    return [
-      jax.vmap(graded(pair[0].op, pair[0].weight))(*arrays)
-      for pair, arrays in zip(pairs, inputs, strict=True)
-    ]
+  def results(inputs):
+    found = []
+    for (example, _), (x, kernel) in zip(pairs, inputs, strict=True):
+      run = graded(example.op, example.weight)
+      found.append((run(x[0], kernel[0]), jax.vmap(run)(x, kernel)))
+    return found
 
   inputs = [
     (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in pairs
   ]
-  results = jax.jit(all_pairs)(inputs)
-  for (a, b), (out, d_x, d_kernel) in zip(pairs, results, strict=True):
-    check(out[0], a.want[0])
-    check(out[1], b.want[0])
+  found = jax.jit(results)(inputs)
+  for (one, two), (alone, both) in zip(pairs, found, strict=True):
     # The gradients of the first: the second's weights are others.
-    check(d_x[0], a.want[1])
-    check(d_kernel[0], a.want[2])
+    check(both[0][1], two.want[0])
+    for got, stacked, want in zip(alone, both, one.want, strict=True):
+      check(got, want)
+      check(stacked[0], want)
+    edges = (-(-n // one.stride) for n in one.x.shape[1:3])
+    assert alone[0].shape[1:3] == tuple(edges)
 
 
 def by_xla(x, kernel):
