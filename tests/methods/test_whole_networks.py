@@ -213,6 +213,14 @@ def test_rounds_of_a_client_alone_by_hand(
   toys.assert_close(got, net, 1e-12)
 
 
+def test_the_last_blocks_of_fedper_are_personal():
+  parts = [*NET.names(), "head"]
+  for count in (0, 1, 2, 5):
+    method = make("fedper", personal_blocks=count)
+    kept = [name for name in parts if method.keeps(f"{name}/Dense_0/kernel")]
+    assert kept == parts[len(parts) - count :]
+
+
 def test_epochs_of_the_head_are_of_the_clients_own_steps():
   """Of FedRep: three with the head, one with the body."""
   _, (metrics,) = toys.train(world(), make("fedrep", head_epochs=3), 1)
