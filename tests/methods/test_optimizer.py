@@ -15,7 +15,7 @@ from worlds import distance, same_bits
 
 from splitjax import evaluation, experiment, trees
 from splitjax.data import BatchPlan
-from splitjax.methods import METHODS, shares_of
+from splitjax.methods import METHODS, Share, shares_of
 from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES, Optimizer, Outer
 from splitjax.types import NO_BLOCKS, Net, Server
 
@@ -278,6 +278,16 @@ def test_a_block_that_nobody_updated_takes_no_step():
   means = server_of(jnp.ones(3))
   kept, after = NONE.step(slots, server, means, sums_of(jnp.ones(3), 0.0))
   toys.assert_close((kept, after), (slots, server), 0.0)
+
+
+def test_every_task_takes_a_step_of_its_own():
+  """MultiHead's servers, one of which nobody updated."""
+  server, means = server_of(jnp.zeros((3, 2))), server_of(jnp.ones((3, 2)))
+  slots = NONE.start(server, topology="parallel")
+  share = Share(total={"w": jnp.ones((3, 2))}, weight=jnp.array([1.0, 0, 2]))
+  sums = {"common": Net({"block": share}, {}), "net": NO_BLOCKS}
+  _, after = NONE.step(slots, server, means, sums)
+  assert after.common.params["block"]["w"].tolist() == [[1, 1], [0, 0], [1, 1]]
 
 
 def test_what_is_no_mean_over_clients_is_not_moved():

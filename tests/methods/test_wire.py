@@ -293,6 +293,20 @@ def test_no_compiler_can_drop_the_rounding():
     assert "f16" not in text.as_text()
 
 
+@pytest.mark.parametrize("channel", LOSSY, ids=str)
+def test_clients_that_are_stacked_send_what_each_sends_alone(channel):
+  x = jax.random.normal(jax.random.key(0), (2, 4, 20))
+  keys = jax.random.split(jax.random.key(1), 2)
+  batches = Batch((), (), jnp.stack([REAL, ~REAL]), keys)
+  with wire.ledger() as sent:
+    got = send(x, channel, batch=batches)
+  for i, real in enumerate(batches.real):
+    batch = batches._replace(real=real, key=keys[i])
+    alone, size = arrives(x[i], channel, batch=batch)
+    np.testing.assert_array_equal(got[i], alone)
+    assert float(sent[FEATURES][i]) == size
+
+
 # Noise: clipped rows, Gaussian noise, nothing where there is none.
 
 X = np.random.default_rng(0).normal(size=(4, 2, 4))
