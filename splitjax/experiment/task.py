@@ -164,13 +164,19 @@ def build(config: Config | Any, depth: Sequence[int] | None = None) -> Task:
       )
     ),
   )
-  if not config.eval.calibrates:
-    return task
-  held_out = holdout(data.train_label, test_sets.validation, config.seed)
-  calibration = gate.calibration(image, held_out, mesh)
-  rows = put(chunked(calibration.rows, config.eval.batch_size))
+  return _with_calibration(task) if config.eval.calibrates else task
+
+
+def _with_calibration(task: Task) -> Task:
+  """Adds the samples on which thresholds are chosen, and their proxies."""
+  config = task.config
+  validation = task.test_sets.validation
+  held_out = holdout(task.data.train_label, validation, config.seed)
+  proxies = gate.calibration(task.image, held_out, task.mesh)
+  rows = chunked(proxies.rows, config.eval.batch_size)
+  rows = devices.put_on_devices(task.mesh, rows)
   return task._replace(
-    holdout=held_out, calibration=calibration._replace(rows=rows)
+    holdout=held_out, calibration=proxies._replace(rows=rows)
   )
 
 
