@@ -165,10 +165,10 @@ def _numbers(end: End) -> Iterator[Number]:
   for line in end.lines:
     total.update(line["wire"])
   sent = {name: size / len(end.lines) for name, size in total.items()}
-  held = server_bytes(end.subject)
+  at_server = server_bytes(end.subject)
   for scores in end.scores:
     label = scores.label
-    yield Number("server_bytes", held, label)
+    yield Number("server_bytes", at_server, label)
     for name, size in sent.items():
       yield Number("bytes", size, label, part=name)
     yield Number("bytes_per_round", sum(sent.values()), label)
@@ -291,8 +291,8 @@ def traced(subject: Subject, cohort: int, function: Callable[..., Tree]) -> Any:
     state = round.start(method, subject.fleet.layout, full, key)
     of_cohort = shards[cohort]
     none: Any = ()
-    first = trees.take(of_cohort._replace(image=none, label=none), 0)
-    shard = first._replace(image=of_cohort.image, label=of_cohort.label)
+    shard = trees.take(of_cohort._replace(image=none, label=none), 0)
+    shard = shard._replace(image=of_cohort.image, label=of_cohort.label)
     samples = Samples(shard=shard, plan=subject.plans[cohort])
     client = trees.take(state.clients[cohort], 0)
     received = method.receive(client, state.server, samples, state.round, key)

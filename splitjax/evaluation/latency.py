@@ -118,8 +118,8 @@ def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
   if not subject.method.uncut:
     return sizes_of(parts.loc[subject.fleet.depths])
   uncut = sizes_of(parts.loc[[net.cuts[0]] * subject.fleet.num_clients])
-  where = "server" if at_server else "client"
-  return deployments(uncut, math.prod(net.shape))[where][0]
+  side = "server" if at_server else "client"
+  return deployments(uncut, math.prod(net.shape))[side][0]
 
 
 def resources(subject: Subject) -> Resources:
@@ -258,8 +258,12 @@ def _parts(net: Backbone, depths: Sequence[int]) -> pd.DataFrame:
 
 def sizes_of(depths: pd.DataFrame | pd.Series) -> Sizes:
   """Reads the sizes from `split_depths`, or from one of its rows."""
-  columns = "phi", "h", "theta", "channels"
-  return Sizes(*(np.asarray(depths[column]) for column in columns))
+  return Sizes(
+    prefix=np.asarray(depths["phi"]),
+    exit=np.asarray(depths["h"]),
+    server=np.asarray(depths["theta"]),
+    channels=np.asarray(depths["channels"]),
+  )
 
 
 def _check(resources: Resources, offloaded: float, limit: float) -> None:

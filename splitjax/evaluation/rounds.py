@@ -77,9 +77,9 @@ def _of_round(
   for metric, by_set in measured.items():
     for name, value in by_set.items():
       yield Number(metric, value, set=name, **columns)
-  *_, last = line["accuracy"][label]
+  *_, last_set = line["accuracy"][label]
   for name, value in zip(classes, line["per_class"][label], strict=True):
-    yield Number("accuracy", value, set=last, label=name, **columns)
+    yield Number("accuracy", value, set=last_set, label=name, **columns)
 
 
 def _over_rounds(
