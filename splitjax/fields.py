@@ -41,19 +41,13 @@ class Bounds:
     return " and ".join(words)
 
 
-COUNT = Bounds(at_least=1)
-POSITIVE = Bounds(above=0)
-NOT_NEGATIVE = Bounds(at_least=0)
-SHARE = Bounds(at_least=0, below=1)
-PROBABILITY = Bounds(at_least=0, at_most=1)
-
-Count = Annotated[int, COUNT]
-Natural = Annotated[int, NOT_NEGATIVE]
-Positive = Annotated[float, POSITIVE]
-NotNegative = Annotated[float, NOT_NEGATIVE]
-Share = Annotated[float, SHARE]
-Probability = Annotated[float, PROBABILITY]
+Count = Annotated[int, Bounds(at_least=1)]
+Natural = Annotated[int, Bounds(at_least=0)]
+Positive = Annotated[float, Bounds(above=0)]
+NotNegative = Annotated[float, Bounds(at_least=0)]
+Probability = Annotated[float, Bounds(at_least=0, at_most=1)]
 Fraction = Annotated[float, Bounds(above=0, at_most=1)]
+BelowOne = Annotated[float, Bounds(at_least=0, below=1)]
 
 _LARGEST: dict[type, float] = {float: 3.4028234663852886e38, int: 2**31 - 1}
 """Largest number of a type: devices compute in float32 and int32."""

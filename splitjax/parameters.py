@@ -35,12 +35,11 @@ def pytree(cls: Any) -> Any:
   `super().__post_init__()`.
 
   Example:
-    >>> from typing import Annotated
     >>> import jax
-    >>> from splitjax.fields import PROBABILITY
+    >>> from splitjax.fields import Probability
     >>> @pytree
     ... class Blend:
-    ...   lam: Annotated[float, PROBABILITY] = 0.5
+    ...   lam: Probability = 0.5
     ...   steps: int = 3
     >>> jax.tree.leaves(Blend(lam=1, steps=2))
     [1.0]

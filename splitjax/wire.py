@@ -34,7 +34,7 @@ from jax import Array
 from jax.extend.core import get_opaque_trace_state
 
 from splitjax import trees
-from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
+from splitjax.fields import Bounds, NotNegative, Positive
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import Batch, Tree
 
@@ -187,10 +187,10 @@ class Channel:
   #: share of a row's numbers that topk and random send
   share: Annotated[float, Bounds(above=0, at_most=1), STATIC] = 0.1
   #: the largest L2 norm of a row; None: no limit
-  clip: Annotated[float | None, POSITIVE] = None
+  clip: Positive | None = None
   #: standard deviation, in multiples of `clip`, of the noise that is added to
   #: every number of a clipped row; None: no noise
-  noise: Annotated[float | None, NOT_NEGATIVE] = None
+  noise: NotNegative | None = None
 
 
 @pytree

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.fields import (
-  NOT_NEGATIVE,
-  POSITIVE,
+  BelowOne,
   Bounds,
   Checked,
   Count,
@@ -28,7 +27,6 @@ from splitjax.fields import (
   NotNegative,
   Positive,
   Probability,
-  Share,
   convert,
   shown,
   unknown,
@@ -199,7 +197,7 @@ class OptimizerConfig(FieldGroup):
   name: str = key("OPTIMIZERS", "sgd")  #: or your own
   lr: Positive = 0.025  #: learning rate, the papers' beta
   server_lr: Positive | None = None  #: of the server's half; None: `lr`
-  momentum: Share = 0.9  #: beta_1 of Adam's relatives; 0: no buffer
+  momentum: BelowOne = 0.9  #: beta_1 of Adam's relatives; 0: no buffer
   weight_decay: NotNegative = 0.0  #: coupled (L2)
   #: key of SCHEDULES. constant; cosine: from lr to 0 after the last round;
   #: exponential: lr decay^round, at least `floor`.
@@ -217,8 +215,8 @@ class MeanOptimizer(FieldGroup):
   #: None: the mean is used unchanged
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
   lr: Positive | None = None  #: eta_s; None: 1 for fedavgm, else 0.01
-  beta1: Share = 0.9  #: momentum
-  beta2: Share = 0.99  #: decay of the second moment; fedavgm has none
+  beta1: BelowOne = 0.9  #: momentum
+  beta2: BelowOne = 0.99  #: decay of the second moment; fedavgm has none
   tau: Positive = 1e-3  #: added to the second moment's root; likewise
 
 
@@ -289,11 +287,6 @@ class Privacy(FieldGroup):
     """Lists the channels that add noise."""
     return tuple(kind for kind in CHANNELS if getattr(self, kind).noise > 0)
 
-  @property
-  def accounted(self) -> bool:
-    """True if there is noise, and a delta for which to compute epsilon."""
-    return bool(self.noisy()) and self.delta is not None
-
   def check(self) -> None:
     """Noise is in multiples of the clip: without one it has no size."""
     for kind in self.noisy():
@@ -323,10 +316,10 @@ class Eval(FieldGroup):
   domains: tuple[str, ...] = ()  #: of by_domain, besides data.domains
   #: out-of-distribution test samples per in-distribution one, of id_ood;
   #: None: 0, 0.2, 0.4, 0.6, 0.8
-  rhos: Annotated[RANGE | None, NOT_NEGATIVE] = None
+  rhos: Annotated[RANGE | None, Bounds(at_least=0)] = None
   #: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to C classes,
   #: from 0 (always ask the server) to above log C (never ask it)
-  thresholds: Annotated[RANGE | None, NOT_NEGATIVE] = None
+  thresholds: Annotated[RANGE | None, Bounds(at_least=0)] = None
   every: Count = 10  #: rounds between evaluations; the last has one, too
   #: when to evaluate fine-tuned copies of the clients (the rows +FT, and
   #: FedBABU's): always, with other rows; last, after the last round
@@ -344,7 +337,7 @@ class Eval(FieldGroup):
   threshold: NotNegative | None = None
   #: share of a client's samples held out of training, with which the report
   #: shows calibrated thresholds, too
-  holdout: Share = 0.0
+  holdout: BelowOne = 0.0
   expected_rho: NotNegative = 0.4  #: rho', the ratio that calibration assumes
   #: test images whose server embeddings are measured, at least two per class
   embeddings: Natural = 0
@@ -404,7 +397,7 @@ class System(FieldGroup):
   #: aggregation are float32
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   #: P_C of each cut, shallowest first; None: geometric from 10 to 40
-  client_power: Annotated[RANGE | None, POSITIVE] = None
+  client_power: Annotated[RANGE | None, Bounds(above=0)] = None
   server_power: Positive = 100.0  #: P_S, of the papers' inference latency
   bandwidth: Positive = 1.0  #: BW
 

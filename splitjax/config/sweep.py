@@ -20,7 +20,7 @@ from splitjax.config.config import (
   value_of,
   within,
 )
-from splitjax.fields import NOT_NEGATIVE, Text, convert, split, written
+from splitjax.fields import Bounds, Text, convert, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
@@ -100,7 +100,7 @@ def plan(
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
   """Returns checked seeds; `path` is the field that gives them."""
-  seeds = convert(numbers, Annotated[tuple[int, ...], NOT_NEGATIVE], path)
+  seeds = convert(numbers, Annotated[tuple[int, ...], Bounds(at_least=0)], path)
   _check_repeated(seeds, path)
   return seeds
 

@@ -98,9 +98,8 @@ def on_end(end: End) -> Finding:
   together.
   """
   options = end.subject.config.privacy
-  if not options.accounted:
+  if options.delta is None or not options.noisy():
     return Finding()
-  assert options.delta is not None
   sent = releases(end)
   parts = {name: [of_clients] for name, of_clients in sent.items()}
   ups = [sent[name] for name in sent if name.startswith("up/")]

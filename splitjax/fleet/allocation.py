@@ -12,12 +12,11 @@ options of `fleet.allocation` in a config. Allocations run in NumPy on the host.
 """
 
 import math
-from typing import Annotated
 
 import numpy as np
 from numpy import ndarray
 
-from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.fields import Count, NotNegative, Positive, Probability
 from splitjax.fleet.fleets import even_depths
 from splitjax.fleet.resources import Devices
 from splitjax.models import sizes
@@ -39,10 +38,10 @@ def supersfl(
   backbone: Backbone,
   seed: int,
   *,
-  alpha: Annotated[float, NOT_NEGATIVE] = 0.5,
-  beta: Annotated[float, NOT_NEGATIVE] = 4.0,
-  levels: Annotated[int | None, COUNT] = None,
-  eps: Annotated[float, POSITIVE] = 1e-9,
+  alpha: NotNegative = 0.5,
+  beta: NotNegative = 4.0,
+  levels: Count | None = None,
+  eps: Positive = 1e-9,
 ) -> ndarray:
   """Chooses depths by SuperSFL's eq. 1, from memory and latency.
 
@@ -67,8 +66,8 @@ def dfl(
   backbone: Backbone,
   seed: int,
   *,
-  alpha: Annotated[float, PROBABILITY] = 0.5,
-  levels: Annotated[int | None, COUNT] = None,
+  alpha: Probability = 0.5,
+  levels: Count | None = None,
 ) -> ndarray:
   """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
 

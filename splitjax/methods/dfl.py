@@ -8,7 +8,7 @@ and its cut decides messages, time and energy alone.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from splitjax import trees, wire
-from splitjax.fields import NOT_NEGATIVE, PROBABILITY
+from splitjax.fields import Natural, NotNegative, Probability
 from splitjax.fleet import allocation
 from splitjax.fleet.resources import Devices
 from splitjax.methods import nets
@@ -42,12 +42,12 @@ class DFL(Unaveraged):
   the server forms clusters or averages networks.
   """
 
-  alpha: Annotated[float, PROBABILITY] = 0.5  #: of time; energy: 1 - alpha
+  alpha: Probability = 0.5  #: of time; energy: 1 - alpha
   #: rounds without aggregation before clients are clustered, 3 in the authors'
   #: code; 0: one cluster
-  warmup: Annotated[int, NOT_NEGATIVE] = 3
+  warmup: Natural = 3
   #: the largest distance (1 - CKA) within a cluster; 0.3 in the authors' code
-  eps: Annotated[float, NOT_NEGATIVE] = 0.3
+  eps: NotNegative = 0.3
   #: of every client; with warmup=0 this is SplitFed v1. None: the cheapest.
   cut: int | None = None
 

@@ -6,14 +6,14 @@ variates, which correct the drift of local steps.
 """
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax import trees, wire
-from splitjax.fields import NOT_NEGATIVE
+from splitjax.fields import NotNegative
 from splitjax.methods import nets
 from splitjax.methods.method import Blocks, Losses, Method, Share, share
 from splitjax.methods.personal import Blended, FineTuning
@@ -150,7 +150,7 @@ class FedProx(FineTuning, WholeNetwork):
   each data set; the default is ours. The reported loss is F_n alone.
   """
 
-  mu: Annotated[float, NOT_NEGATIVE] = 0.01
+  mu: NotNegative = 0.01
 
   def receive(self, client, server, samples, round, key):
     half, copy, _ = super().receive(client, server, samples, round, key)

@@ -1,7 +1,7 @@
 """FedPAC: alignment of features, mixed heads (Xu et al., ICLR 2023)."""
 
 import functools
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax import Array
 from optax.projections import projection_simplex
 
 from splitjax import trees, wire
-from splitjax.fields import COUNT
+from splitjax.fields import Count
 from splitjax.methods import nets, prototypes
 from splitjax.methods.fedavg import HEAD_PASSES
 from splitjax.methods.method import is_body, is_head
@@ -41,7 +41,7 @@ class FedPAC(Aligned):
   """
 
   #: epochs of the head in each round; the body's are local_epochs
-  head_epochs: Annotated[int, COUNT] = 1
+  head_epochs: Count = 1
 
   def keeps(self, path):
     return is_head(path) or super().keeps(path)

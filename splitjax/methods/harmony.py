@@ -8,14 +8,14 @@ with the client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax import losses, target, trees, wire
-from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.fields import NotNegative, Positive, Probability
 from splitjax.methods import nets
 from splitjax.methods.method import Blocks
 from splitjax.methods.personal import Adapting, Blended
@@ -60,10 +60,10 @@ class Harmony(Adapting, Blended, Split):
     (2, 34.0)
   """
 
-  gamma: Annotated[float, PROBABILITY] = 0.5  #: weight of l_C (eq. 8)
+  gamma: Probability = 0.5  #: weight of l_C (eq. 8)
   #: of l_CSA (eq. 7); None, 0: off
-  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0
-  csa_margin: Annotated[float, POSITIVE] = 1.0  #: m
+  csa_weight: NotNegative | None = 1.0
+  csa_margin: Positive = 1.0  #: m
   #: whether embeddings are scaled to length 1 before l_CSA; the paper leaves it
   #: open. Raw ones with weight 1 and margin 1 diverged.
   csa_normalize: bool = True

@@ -13,7 +13,14 @@ from jax import Array
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY, Bounds
+from splitjax.fields import (
+  Bounds,
+  Count,
+  Natural,
+  NotNegative,
+  Positive,
+  Probability,
+)
 from splitjax.losses import masked_mean
 from splitjax.methods import nets, prototypes
 from splitjax.methods.fedavg import Unaveraged, WholeNetwork, squared_distance
@@ -36,13 +43,13 @@ class FedAMP(Unaveraged):
 
   #: scale of A; None: the mean squared distance between two participants. A far
   #: larger sigma gives all others the same weight, a far smaller one none.
-  sigma: Annotated[float | None, POSITIVE] = None
+  sigma: Positive | None = None
   #: the step size; None: sigma divided by the number of participants. alpha_k /
   #: sigma is the largest weight that another participant can have.
-  alpha_k: Annotated[float | None, POSITIVE] = None
+  alpha_k: Positive | None = None
   #: weight of the proximal term; None: alpha_k / 10. lam / alpha_k should be
   #: well below 1, or the pull undoes the training.
-  lam: Annotated[float | None, NOT_NEGATIVE] = None
+  lam: NotNegative | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -131,9 +138,9 @@ class FedFomo(Unaveraged):
   #: M, the number of networks that a client weighs, with its own
   models: Annotated[int, Bounds(at_least=2)] = 5
   #: epsilon of the first round, as in the authors' code
-  epsilon: Annotated[float, PROBABILITY] = 0.3
+  epsilon: Probability = 0.3
   #: what is subtracted from epsilon in every round, as in their code
-  decay: Annotated[float, NOT_NEGATIVE] = 0.05
+  decay: NotNegative = 0.05
   #: share of its training samples that a client holds back to weigh networks
   #: on, at least one sample; 0.2 as in the authors' code
   validation: Annotated[float, Bounds(above=0, below=1)] = 0.2
@@ -260,16 +267,16 @@ class FedALA(WholeNetwork):
   """
 
   #: learning rate of W; with 0 this is FedAvg
-  eta: Annotated[float, NOT_NEGATIVE] = 1.0
+  eta: NotNegative = 1.0
   #: s, the percentage of its samples, drawn anew whenever it learns W
   share: Annotated[float, Bounds(above=0, at_most=100)] = 80.0
   #: p, how many of the last parts are mixed: 1, the head; 0, none (FedAvg)
-  mixed_blocks: Annotated[int, NOT_NEGATIVE] = 1
+  mixed_blocks: Natural = 1
   #: the loss, the mean of an epoch, has settled if its standard deviation over
   #: the last WINDOW epochs is below this: 0.01 in the paper; 0.1, of an epoch's
   #: last batch, in the authors' code.
   threshold: float = 0.01
-  most_epochs: Annotated[int, COUNT] = 100  #: of the first learning; ours
+  most_epochs: Count = 100  #: of the first learning; ours
 
   def __post_init__(self):
     super().__post_init__()

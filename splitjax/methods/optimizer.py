@@ -27,7 +27,7 @@ import optax
 from jax import Array
 
 from splitjax import fields, trees
-from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
+from splitjax.fields import BelowOne, Bounds, Count, NotNegative, Positive
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import NO_BLOCKS, Half, Net, Server, Tree, UserError
 
@@ -58,22 +58,22 @@ class Optimizer:
   """An optax rule with weight decay, clipping and a schedule over rounds."""
 
   #: beta, the learning rate that the schedule multiplies
-  lr: Annotated[float, POSITIVE]
+  lr: Positive
   #: decay of SGD's buffer, beta_1 of Adam's relatives; None: neither
-  momentum: Annotated[float | None, SHARE] = 0.9
+  momentum: BelowOne | None = 0.9
   #: times the parameter, added to the gradient
-  weight_decay: Annotated[float | None, NOT_NEGATIVE] = None
-  server_lr: Annotated[float | None, POSITIVE] = None  #: of its side; None: lr
+  weight_decay: NotNegative | None = None
+  server_lr: Positive | None = None  #: of its side; None: lr
   #: largest norm of a side's gradient, before weight decay; None: no limit
-  clip: Annotated[float | None, POSITIVE] = None
+  clip: Positive | None = None
   name: str = "sgd"  #: key of OPTIMIZERS
   #: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds` R;
   #: "exponential", max(lr decay^round, floor) (Hydra, MergeSFL)
   schedule: str = "constant"
-  rounds: Annotated[int, COUNT] = 1
+  rounds: Count = 1
   decay: Annotated[float, Bounds(above=0, below=1), STATIC] = 0.993
   #: the smallest learning rate, at most lr; server_lr / lr of it at the server
-  floor: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
+  floor: Annotated[NotNegative, STATIC] = 0.0
 
   def __post_init__(self) -> None:
     for field, registry in (("name", OPTIMIZERS), ("schedule", SCHEDULES)):
@@ -180,10 +180,10 @@ class Outer:
   name: Literal["fedavgm", "fedadam", "fedyogi"]
   #: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01, ours, for the others,
   #: which Reddi et al. tune
-  lr: Annotated[float | None, POSITIVE] = None
-  beta1: Annotated[float, SHARE] = 0.9
-  beta2: Annotated[float, SHARE] = 0.99
-  tau: Annotated[float, POSITIVE] = 1e-3
+  lr: Positive | None = None
+  beta1: BelowOne = 0.9
+  beta2: BelowOne = 0.99
+  tau: Positive = 1e-3
 
   def start(self, server: Server, *, topology: str) -> OuterState:
     """Makes the state before the first round.

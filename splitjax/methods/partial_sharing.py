@@ -1,9 +1,8 @@
 """Shared body, personal head: FedPer, FedRep, FedBABU."""
 
 from functools import partial
-from typing import Annotated
 
-from splitjax.fields import COUNT, NOT_NEGATIVE
+from splitjax.fields import Count, Natural
 from splitjax.methods.fedavg import HEAD_PASSES, WholeNetwork
 from splitjax.methods.method import is_body, is_head
 from splitjax.methods.personal import Adapting
@@ -16,7 +15,7 @@ class FedPer(WholeNetwork):
   """Joint SGD; the last K_P parts are personal (Arivazhagan et al., 2019)."""
 
   #: K_P: 1 for the head, 2 for the last block too; 0: FedAvg, all parts: Local.
-  personal_blocks: Annotated[int, NOT_NEGATIVE] = 1
+  personal_blocks: Natural = 1
 
   def __post_init__(self):
     super().__post_init__()
@@ -39,7 +38,7 @@ class FedRep(WholeNetwork):
   """
 
   #: tau; the authors' code has 10 epochs of the head, 1 of the body.
-  head_epochs: Annotated[int, COUNT] = 10
+  head_epochs: Count = 10
 
   def keeps(self, path):
     return is_head(path) or super().keeps(path)

@@ -1,14 +1,12 @@
 """What is a client's own: a share of its network, and steps on its own data."""
 
-from typing import Annotated
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.fields import NOT_NEGATIVE, PROBABILITY
+from splitjax.fields import Natural, NotNegative, Probability
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Share
 from splitjax.parameters import pytree
@@ -26,7 +24,7 @@ class Blended(Method):
 
   #: share of its own blocks that a client keeps; None: clients keep nothing,
   #: and all start from the mean
-  lam: Annotated[float | None, PROBABILITY] = None
+  lam: Probability | None = None
 
   def keeps(self, path):
     return self.lam is not None or super().keeps(path)
@@ -119,9 +117,9 @@ class Adapting(Method):
   epochs over D_n.
   """
 
-  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01  #: alpha
-  inner_steps: Annotated[int, NOT_NEGATIVE] = 3  #: M
-  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0  #: E, instead of M; 0: M steps
+  inner_lr: NotNegative = 0.01  #: alpha
+  inner_steps: Natural = 3  #: M
+  tune_epochs: Natural = 0  #: E, instead of M; 0: M steps
   refresh_stats: bool = True  #: whether batch-norm statistics are of D_n alone
 
   def personalise(self, client, server, samples, key):

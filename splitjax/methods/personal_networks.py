@@ -1,11 +1,11 @@
 """Ditto, pFedMe, Per-FedAvg: personal networks beside one that is averaged."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import jax
 
 from splitjax import trees
-from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE
+from splitjax.fields import Count, Natural, NotNegative, Positive
 from splitjax.methods.fedavg import WholeNetwork
 from splitjax.methods.personal import Adapting
 from splitjax.parameters import pytree
@@ -38,7 +38,7 @@ class Ditto(PersonalNetwork):
   2021, Algorithm 1.
   """
 
-  lam: Annotated[float, NOT_NEGATIVE] = 1.0
+  lam: NotNegative = 1.0
 
   @property
   def passes(self):
@@ -76,9 +76,9 @@ class PFedMe(PersonalNetwork):
   beta1=0. Reference: T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1.
   """
 
-  lam: Annotated[float, POSITIVE] = 15.0
-  inner_lr: Annotated[float, POSITIVE] = 0.05  #: of theta; the default is ours
-  inner_steps: Annotated[int, COUNT] = 5  #: K
+  lam: Positive = 15.0
+  inner_lr: Positive = 0.05  #: of theta; the default is ours
+  inner_steps: Count = 5  #: K
 
   def __post_init__(self):
     super().__post_init__()
@@ -131,7 +131,7 @@ class PerFedAvg(Adapting, WholeNetwork):
   """
 
   meta: Literal["maml", "fomaml"] = "maml"
-  inner_steps: Annotated[int, NOT_NEGATIVE] = 1
+  inner_steps: Natural = 1
 
   @property
   def views(self):

@@ -15,7 +15,7 @@ from jax import Array
 
 from splitjax import losses, trees, wire
 from splitjax.data.feed import Samples
-from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY, SHARE
+from splitjax.fields import BelowOne, Count, NotNegative, Probability
 from splitjax.methods import prototypes
 from splitjax.methods.fedavg import HEAD_PASSES, WholeNetwork
 from splitjax.methods.method import is_body, is_head, share
@@ -66,20 +66,20 @@ class Mixed(NamedTuple):
 class PGFedSplit(WholeNetwork):
   """PGFedSplit; the paper's ablations are fields."""
 
-  tau: Annotated[int, COUNT] = 5  #: in round 0: the paper's; 20 in its Table 3
-  tau_min: Annotated[int, COUNT] = 1  #: bounds are ours; the paper has none
-  tau_max: Annotated[int, COUNT] = 20
+  tau: Count = 5  #: in round 0: the paper's; 20 in its Table 3
+  tau_min: Count = 1  #: bounds are ours; the paper has none
+  tau_max: Count = 20
   adaptive: bool = True  #: whether tau adapts (APA, eq. 10); False: "w/o APA"
   #: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
-  alpha: Annotated[float | None, PROBABILITY] = None
-  beta: Annotated[float, NOT_NEGATIVE] = 0.1  #: of the gap in eq. 13; ours
-  r: Annotated[float, SHARE, STATIC] = 0.5  #: in eq. 15; 0: "w/o GAU"
-  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0  #: in eq. 14; None: CE alone
+  alpha: Probability | None = None
+  beta: NotNegative = 0.1  #: of the gap in eq. 13; ours
+  r: Annotated[BelowOne, STATIC] = 0.5  #: in eq. 15; 0: "w/o GAU"
+  lam: NotNegative | None = 5.0  #: in eq. 14; None: CE alone
   #: whether the squared distance of eq. 14 is divided by D, as in FedPAC; with
   #: the sum, as the paper prints it, training diverged
   per_feature: bool = True
   #: besides the body's; the paper has five epochs and does not divide them
-  head_epochs: Annotated[int, COUNT] = 5
+  head_epochs: Count = 5
 
   def __post_init__(self):
     super().__post_init__()

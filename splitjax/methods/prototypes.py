@@ -6,7 +6,7 @@ of a client's features z [B, D]. Networks run in inference mode.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import Array
 
 from splitjax import losses, trees, wire
 from splitjax.data.feed import Samples
-from splitjax.fields import NOT_NEGATIVE, POSITIVE
+from splitjax.fields import NotNegative, Positive
 from splitjax.losses import masked_mean
 from splitjax.methods import nets
 from splitjax.methods.fedavg import WholeNetwork
@@ -108,7 +108,7 @@ class Aligned(WholeNetwork):
   c_j adds nothing to the loss. The distance is divided by D, as in that code.
   """
 
-  lam: Annotated[float, NOT_NEGATIVE] = 1.0  #: lambda; 1 in the authors' code
+  lam: NotNegative = 1.0  #: lambda; 1 in the authors' code
 
   def first_server(self, full, part, size):
     memory = none(self.backbone)
@@ -187,7 +187,7 @@ class FedGH(WholeNetwork):
   """
 
   #: eta, learning rate of the server's head. The default is ours.
-  server_lr: Annotated[float, NOT_NEGATIVE] = 0.01
+  server_lr: NotNegative = 0.01
 
   def keeps(self, path):
     return is_body(path)
@@ -246,8 +246,8 @@ class MOON(WholeNetwork):
   authors' code. Reference: Li, He and Song, CVPR 2021, Algorithm 1.
   """
 
-  mu: Annotated[float, NOT_NEGATIVE] = 1.0
-  temperature: Annotated[float, POSITIVE] = 0.5  #: tau
+  mu: NotNegative = 1.0
+  temperature: Positive = 0.5  #: tau
 
   @property
   def passes(self):

@@ -5,14 +5,14 @@ Federated Learning, INFOCOM 2023.
 """
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax import wire
-from splitjax.fields import PROBABILITY
+from splitjax.fields import Probability
 from splitjax.methods.method import Blocks, Losses, Method
 from splitjax.methods.personal import Blended, FineTuning
 from splitjax.models import network
@@ -128,7 +128,7 @@ class SplitGP(FineTuning, Blended, Split):
   lam = 0.2 and 0.9.
   """
 
-  gamma: Annotated[float, PROBABILITY] = 0.5  #: weight of l_C (eq. 5)
+  gamma: Probability = 0.5  #: weight of l_C (eq. 5)
   lam = 0.2
 
   def step(self, half, copy, context, batches, key):

@@ -7,13 +7,13 @@ SplitNN (Vepakomma et al., Split Learning for Health, 2018), MultiHead (Chen et
 al., 2023), MergeSFL (Liao et al., ICDE 2024).
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import losses, trees, wire
-from splitjax.fields import NOT_NEGATIVE
+from splitjax.fields import NotNegative
 from splitjax.methods.split import Split
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -64,7 +64,7 @@ class SplitFedV2(SplitFed):
 
   #: weight of half the parameters' squared norm in the loss (Hydra, appendix
   #: H.5, which gives no value); None: none
-  l2: Annotated[float | None, NOT_NEGATIVE] = None
+  l2: NotNegative | None = None
   #: whether the norm is that of part-2 or of both parts; a client adds the
   #: gradient for part-1 itself
   l2_on: Literal["server", "both"] = "server"

@@ -5,12 +5,12 @@ Weight-Sharing Super-Networks, 2026. theta_i is a client's encoder (the first
 d_i of L blocks), phi_i its classifier (our exit), theta_s the server's copy.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.fields import NOT_NEGATIVE, POSITIVE
+from splitjax.fields import NotNegative, Positive
 from splitjax.methods import nets
 from splitjax.methods.method import Share
 from splitjax.methods.split import Split
@@ -33,14 +33,14 @@ class SuperSFL(Split):
   #: "equal" is a half.
   fusion: Literal["full", "no_loss", "no_depth", "equal"] = "full"
   #: tau, largest norm of l_C's gradient over the encoder; None: no limit
-  clip: Annotated[float | None, POSITIVE] = 0.5
-  lam: Annotated[float, NOT_NEGATIVE] = 0.01  # pull to the server's copy, eq. 8
+  clip: Positive | None = 0.5
+  lam: NotNegative = 0.01  # pull to the server's copy, eq. 8
   #: whether a block that one participant holds is copied from it (Section II-D)
   sole_source: bool = True
   #: whether the weights of eq. 8 sum to 1 over the holders of a block. False:
   #: as printed; of 50 clients' deepest blocks 78 to 93 % are then the server's.
   normalise: bool = False
-  eps: Annotated[float, POSITIVE] = 1e-8  #: eq. 3, 6; the paper has no value
+  eps: Positive = 1e-8  #: eq. 3, 6; the paper has no value
   exit_answers: bool = False  #: whether exits predict too, gated by entropy
 
   def __post_init__(self):

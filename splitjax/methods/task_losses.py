@@ -21,13 +21,13 @@ so a sample's gradient does not depend on the others.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import optax
 from jax import Array
 
-from splitjax.fields import SHARE
+from splitjax.fields import BelowOne
 from splitjax.losses import each_cross_entropy
 
 _Loss = Callable[[Array, Array], Array]
@@ -40,9 +40,7 @@ def cross_entropy(classes: int) -> _Loss:
   return each_cross_entropy
 
 
-def label_smoothing(
-  classes: int, *, smoothing: Annotated[float, SHARE] = 0.1
-) -> _Loss:
+def label_smoothing(classes: int, *, smoothing: BelowOne = 0.1) -> _Loss:
   """Cross-entropy with smoothed labels: (1 - s) 1_y + s / C instead of 1_y.
 
   Szegedy et al., Rethinking the Inception Architecture, CVPR 2016, Section 7.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.fields import COUNT, POSITIVE, PROBABILITY
+from splitjax.fields import Count, Positive, Probability
 from splitjax.parameters import STATIC, pytree
 
 
@@ -19,10 +19,10 @@ from splitjax.parameters import STATIC, pytree
 class Rule:
   """Fields of all kinds."""
 
-  rate: Annotated[float, POSITIVE] = 1
-  lam: Annotated[float | None, PROBABILITY] = None
-  share: Annotated[float, PROBABILITY, STATIC] = 0.5
-  steps: Annotated[int, COUNT] = 3
+  rate: Positive = 1
+  lam: Probability | None = None
+  share: Annotated[Probability, STATIC] = 0.5
+  steps: Count = 3
   sizes: tuple[int, ...] = ()
   on: bool = True
 
@@ -112,7 +112,7 @@ def test_a_subclass_changes_defaults_with_or_without_an_annotation():
   @pytree
   class Blend(Rule):
     lam = 0.2
-    steps: Annotated[int, COUNT] = 5
+    steps: Count = 5
     kind = "blend"
 
   assert Blend() == Blend(lam=0.2, steps=5) and Blend.kind == "blend"
@@ -128,7 +128,7 @@ def test_a_subclass_changes_defaults_with_or_without_an_annotation():
 def test_mixins_meet_in_a_diamond_and_check_what_goes_together():
   @pytree
   class Pulled(Rule):
-    mu: Annotated[float, POSITIVE] = 1.0
+    mu: Positive = 1.0
 
     def __post_init__(self):
       super().__post_init__()
