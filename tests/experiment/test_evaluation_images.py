@@ -20,10 +20,9 @@ UNEQUAL = {
 
 def built(name, samples=None, shift="id_ood"):
   """Setup and first state of six clients of unequal test sets."""
-  fields = {} if shift == "id_ood" else UNEQUAL
-  subject = tiny.subject(
-    name, eval__samples=samples, eval__shift=shift, **fields
-  )
+  fields = {} if shift == "id_ood" else {**UNEQUAL}
+  fields |= {"eval__samples": samples, "eval__shift": shift}
+  subject = tiny.subject(name, **fields, eval__metrics="ece")
   return subject, Programs(subject).begin()
 
 
@@ -59,6 +58,11 @@ def test_clients_that_are_alike_share_the_split(name, shift, monkeypatch):
   if name == "splitfed_v1":
     # 50 images are three chunks of 20 for either of the two depths.
     assert seen.chunks.sum() == 6
+    # The exits of its clients do not answer.
+    sure = one.probabilities[real]
+    assert np.isnan(sure[:, 0]).all()
+    np.testing.assert_allclose(sure[:, 1].sum(axis=-1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(sure[:, 1].argmax(-1), one.server[real])
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 

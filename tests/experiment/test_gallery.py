@@ -504,16 +504,3 @@ def test_several_seeds_give_means_and_intervals(tmp_path):
   again = splitjax.evaluate_again(tmp_path)
   for metric in ("accuracy", "calibration"):
     assert values(again, metric) == values(results, metric)
-
-
-@pytest.mark.slow
-def test_clients_may_share_the_answers(tmp_path, undrawn):
-  config = helper.config(
-    "splitfed_v1", backbone__depths=(1,), rounds=1, eval__metrics="ece"
-  )
-  splitjax.run(config, tmp_path)
-  exits = np.load(tmp_path / "methods/own/exits.npz")
-  sure = exits["own/probabilities"]
-  np.testing.assert_allclose(sure[:, :, 1].sum(axis=-1), 1, rtol=1e-5)
-  np.testing.assert_array_equal(sure[:, :, 1].argmax(-1), exits["own/server"])
-  assert np.isnan(sure[:, :, 0]).all()  # an exit that does not answer
