@@ -89,20 +89,23 @@ def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
   assert distance(metrics.wire, sound.wire) == 0
 
 
+def enlarged(kind, number=None):
+  """The method, in which this client sends a huge network; None: all do."""
+
+  @pytree
+  class Large(kind):
+    def send(self, half, copy, context, samples, *rest):
+      hit = number is None or samples.shard.number == number
+      net = trees.scale(jnp.where(hit, 1e24, 1.0), half.net)
+      return super().send(half._replace(net=net), copy, context, samples, *rest)
+
+  return Large
+
+
 @pytest.mark.parametrize("name", ["fedfomo", *slow("fedamp")])
 def test_a_large_network_costs_only_its_client(name, number=1):
   """Its sums are finite, their squares and the losses with it are not."""
-  made = world(name)
-
-  @pytree
-  class Large(METHODS[name]):
-    def send(self, client, server, context, samples, weight, key):
-      factor = jnp.where(samples.shard.number == number, 1e24, 1.0)
-      net = trees.scale(factor, client.net)
-      client = client._replace(net=net)
-      return super().send(client, server, context, samples, weight, key)
-
-  made = of_kind(made, Large)
+  made = of_kind(world(name), enlarged(METHODS[name], number))
   state, metrics = rounds(made, 3)
   assert not any(np.delete(x.masked, number).any() for x in metrics)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
@@ -178,14 +181,8 @@ def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
 
 def test_moments_that_overflow_are_undone_too():
   """The square of a mean update may overflow where the mean does not."""
-
-  @pytree
-  class Large(METHODS["fedavg"]):
-    def send(self, half, *rest):
-      return super().send(half._replace(net=trees.scale(1e24, half.net)), *rest)
-
-  outer = Outer(name="fedadam")
-  made = of_kind(world("fedavg"), Large, outer=outer)
+  large = enlarged(METHODS["fedavg"])
+  made = of_kind(world("fedavg"), large, outer=Outer(name="fedadam"))
   before = jax.device_get(made.start(made.method).outer)
   state, (metrics,) = rounds(made)
   assert metrics.undone and not metrics.masked.any()

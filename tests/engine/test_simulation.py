@@ -65,38 +65,34 @@ def test_grey_images_may_lack_their_last_axis():
   np.testing.assert_array_equal(flat.shards[0].image, whole.shards[0].image)
 
 
-def test_one_server_takes_clients_of_one_depth():
-  method = METHODS["splitfed_v2"](backbone=NET, optimizer=Optimizer(lr=0.1))
+@pytree
+class Renamed(FedAvg):
+  """Its shares would be taken for those of the server's copies."""
+
+  def send(self, half, copy, context, samples, weight, key):
+    arguments = half, copy, context, samples, weight, key
+    client, shares = super().send(*arguments)
+    return client, shares | {"net": weight}
+
+
+@pytree
+class Nobodys(FedAvg):
+  """Nobody keeps or sends the head."""
+
+  def sends(self, path):
+    return not path.startswith("head")
+
+
+@pytest.mark.parametrize(
+  ("kind", "field"),
+  [
+    (METHODS["splitfed_v2"], "one server"),  # of clients of two depths
+    (Renamed, "send"),
+    (Nobodys, "head/Dense_0/bias"),
+  ],
+)
+def test_methods_that_cannot_take_a_round_are_refused(kind, field):
+  method = kind(backbone=NET, optimizer=Optimizer(lr=0.1))
   sim = simulate(method, IMAGE, LABEL, PARTS)
-  with refused("one server"):
-    sim.round(method, sim.start(method))
-
-
-def test_a_name_of_shares_that_the_round_needs_is_refused():
-  @pytree
-  class Renamed(FedAvg):
-    """Its shares would be taken for those of the server's copies."""
-
-    def send(self, half, copy, context, samples, weight, key):
-      arguments = half, copy, context, samples, weight, key
-      client, shares = super().send(*arguments)
-      return client, shares | {"net": weight}
-
-  method = Renamed(backbone=NET, optimizer=Optimizer(lr=0.1))
-  sim = simulate(method, IMAGE, LABEL, PARTS)
-  with refused("send"):
-    sim.round(method, sim.start(method))
-
-
-def test_a_leaf_that_nobody_has_is_named():
-  @pytree
-  class Nobodys(FedAvg):
-    """Nobody keeps or sends the head."""
-
-    def sends(self, path):
-      return not path.startswith("head")
-
-  method = Nobodys(backbone=NET, optimizer=Optimizer(lr=0.1))
-  sim = simulate(method, IMAGE, LABEL, PARTS)
-  with refused("head/Dense_0/bias"):
+  with refused(field):
     sim.round(method, sim.start(method))

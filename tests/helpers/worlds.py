@@ -20,7 +20,6 @@ import numpy as np
 from splitjax import data, models, simulation, trees, wire
 from splitjax.engine import round, visit
 from splitjax.engine.faults import FaultTable, Struck
-from splitjax.engine.loops import one_server
 from splitjax.engine.schedules import draw, plan_of
 from splitjax.engine.visit import ClientRound
 from splitjax.fleet import Cohort, Fleet, orders
@@ -288,24 +287,18 @@ def world(
   are the cuts of a toy with one block more, of which a method of one server has
   the first; `plan` is batch, epochs and steps of `sandbox.build`.
   """
+  kind, length = METHODS[name], max(depths) + 1
+  if getattr(kind, "topology", "parallel") != "parallel":
+    depths = depths[:1]
+  net = toy(
+    sandbox.SHAPE,
+    sandbox.CLASSES,
+    depths=depths,
+    length=length,
+    batch_norm=batch_norm,
+  )
   optimizer = Optimizer(**{"lr": 0.1, **dict(outer)})
-
-  def method_of(depths):
-    net = toy(
-      sandbox.SHAPE,
-      sandbox.CLASSES,
-      depths=depths,
-      length=length,
-      batch_norm=batch_norm,
-    )
-    return METHODS[name](
-      backbone=change(net), optimizer=optimizer, **dict(options)
-    )
-
-  length = max(depths) + 1
-  method = method_of(depths)
-  if one_server(method):
-    method = method_of(depths[:1])
+  method = kind(backbone=change(net), optimizer=optimizer, **dict(options))
   fleet = sandbox.fleet_of(
     method, clients=len(sizes), participants=participants
   )

@@ -39,20 +39,17 @@ def pair(method, depth):
   return toys.pair(method.backbone, depth, method.optimizer)
 
 
-def step(method):
+@functools.cache
+def program(method):
   """The local step, (client, server, batches, key) -> sides, losses, bytes."""
 
+  @jax.jit
   def run(client, server, batches, key):
     with wire.ledger() as sent:
       client, server, losses = method.step(client, server, (), batches, key)
     return client, server, losses, sent
 
   return run
-
-
-@functools.cache
-def program(method):
-  return jax.jit(step(method))
 
 
 def entry(server):
@@ -175,7 +172,7 @@ def test_a_client_can_take_the_heads_step_too():
   for clip in (None, 1e-3):
     optimizer = Optimizer(lr=0.1, momentum=None, clip=clip)
     method = METHODS["harmony"](backbone=toys.network(), optimizer=optimizer)
-    _, server, _, sent = jax.jit(step(method))(*sides, batches, key)
+    _, server, _, sent = program(method)(*sides, batches, key)
     moved = jax.tree.map(np.subtract, server.net.params, sides[1].net.params)
     steps[clip] = toys.flat(moved["head"])
     assert float(sent.get("down/statistics", 0)) == (4 if clip else 0)

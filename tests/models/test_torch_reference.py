@@ -13,6 +13,7 @@ import numpy as np
 import numpy_vit
 import pytest
 import whole_nets
+from marks import slow
 from numpy_nets import fill
 
 from splitjax import losses, models
@@ -22,15 +23,9 @@ pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 WANTED = np.load(Path(__file__).resolve().parents[1] / "golden" / "torch.npz")
 
-
-slow = pytest.mark.slow
 STEPS = [
   *("mlp", "cnn1d", "cnn8", "vgg11", "resnet18"),
-  pytest.param("mobilenet_v2", marks=slow),
-  pytest.param("cnn4", marks=slow),
-  pytest.param("resnet50", marks=slow),
-  pytest.param("resnet101", marks=slow),
-  pytest.param("mobilenet_v1", marks=slow),
+  *slow("mobilenet_v2", "cnn4", "resnet50", "resnet101", "mobilenet_v1"),
 ]
 
 
