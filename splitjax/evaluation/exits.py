@@ -30,10 +30,7 @@ Values = Array | np.ndarray
 
 
 class Exits(NamedTuple):
-  """Predictions of both exits for every sample.
-
-  Where the client's exit does not answer, its fields are the server's.
-  """
+  """Predictions of both exits for every sample; see `both_logits`."""
 
   entropy: Values  #: [N, M] float32, of the client's exit, nats
   confidence: Values  #: [N, M] float32, its largest softmax value
@@ -125,8 +122,6 @@ def _client_exits(
     if answer is not None:
       return answer(method.backbone, net, theta, x)
     logits = both_logits(method, net, theta, x, paths, server)
-    if "client" not in method.answers:  # clients that share have other exits
-      logits = Logits(logits.server, logits.server)
     return to_exits(logits, probabilities)
 
   # Only the leading chunks are computed.
@@ -147,16 +142,20 @@ def both_logits(
 ) -> Logits:
   """Computes the logits [B, C] of a client's exit and of the server.
 
-  `net` and `theta` are the client's network and the server's for it. If the
+  `net` and `theta` are the client's network and the server's for it. Where the
+  client's exit does not answer, the server's logits stand for both. If the
   method has `pick`, the most confident path of all `clients` (by cohort, not
   padded) answers in their place: argmax_n max_c softmax(logits_n)_c. Hydra's
   code compares the logits themselves, although those of different networks
   have no common scale.
   """
   if not method.pick:
-    return method.predict(net, theta, x)
-  logits = [method.paths(cohort, server, x) for cohort in clients]
-  paths = jnp.concatenate(logits)
+    logits = method.predict(net, theta, x)
+    if "client" in method.answers:
+      return logits
+    # Clients that share an evaluation may have other exits.
+    return Logits(client=logits.server, server=logits.server)
+  paths = jnp.concatenate([method.paths(part, server, x) for part in clients])
   best = jax.nn.softmax(paths).max(axis=-1).argmax(axis=0)
   path = jnp.take_along_axis(paths, best[None, :, None], axis=0)[0]
   return Logits(client=path, server=path)
