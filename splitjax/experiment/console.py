@@ -31,15 +31,11 @@ class Stopped(Exception):
     self.requester = requester
 
 
-def never() -> None:
-  """Never requests a stop: the Stop of a run that ignores signals."""
-
-
-def requested(stop: Stop) -> str | None:
+def requested(stop: Stop | None) -> str | None:
   """Returns who asked process 0 to stop; None if nobody did."""
   from splitjax.experiment import machine
 
-  answer = stop()
+  answer = stop() if stop else None
   if not machine.of_first(bool(answer)):
     return None
   return answer if isinstance(answer, str) else "the caller"

@@ -6,7 +6,6 @@ method has its static fields and none of its numbers, so methods that differ in
 a learning rate or a loss weight share a program.
 """
 
-import dataclasses
 import functools
 import gc
 from collections.abc import Callable
@@ -116,10 +115,10 @@ class Programs:
     state = abstract_state(self.subject.method, self.task.network, layout)
 
     def placed(part: Tree, spec: Any) -> Any:
-      where: Any = SingleDeviceSharding(target.current().local[0])
+      sharding: Any = SingleDeviceSharding(target.current().local[0])
       if mesh is not None:
-        where = NamedSharding(mesh, spec)
-      return jax.tree.map(lambda x: x.update(sharding=where), part)
+        sharding = NamedSharding(mesh, spec)
+      return jax.tree.map(lambda x: x.update(sharding=sharding), part)
 
     clients = placed(state.clients, devices.DIVIDED)
     return placed(state, devices.COPIED)._replace(clients=clients)
@@ -259,13 +258,12 @@ def that_fit(subject: Subject) -> Programs:
   halved as long as a compiled program needs more memory than the device has.
   """
   task = subject.task
-  system = task.config.system
+  auto = task.config.system.clients_per_chunk == "auto"
   room = ROOM * target.current().capacity
   while True:
     programs = Programs(subject)
     most = clients_side_by_side(subject)
-    fixed = system.clients_per_chunk != "auto" or one_server(subject.method)
-    fixed = fixed or most == 1
+    fixed = not auto or one_server(subject.method) or most == 1
     try:
       programs.compile()
       if fixed or max(map(size_of, programs.compiled())) <= room:
@@ -278,10 +276,7 @@ def that_fit(subject: Subject) -> Programs:
       f" needs more than the {room / ROOM / 1e9:.3g} GB of a device; takes"
       f" {most // 2}"
     )
-    stated = dataclasses.replace(system, clients_per_chunk=most // 2)
-    config = dataclasses.replace(task.config, system=stated)
-    subject = make_subject(task._replace(config=config), subject.key)
-    subject = subject._replace(task=task)
+    subject = make_subject(task, subject.key, most // 2)
 
 
 def clients_side_by_side(subject: Subject) -> int:

@@ -15,7 +15,7 @@ from splitjax import files
 from splitjax.config.config import Config
 from splitjax.config.sweep import Cell, check_seeds
 from splitjax.experiment import machine, reporting, summary, workdirs
-from splitjax.experiment.console import Stop, never, say
+from splitjax.experiment.console import Stop, say
 from splitjax.experiment.task import Task, build
 from splitjax.experiment.train import train
 from splitjax.files import Damaged, Json
@@ -27,7 +27,7 @@ def run(
   config: Config | Task | Any,
   workdir: str | Path,
   *,
-  stop: Stop = never,
+  stop: Stop | None = None,
   figures: reporting.Figures = "report",
 ) -> Results:
   """Trains every method of a config and writes report, figures and states.
@@ -98,7 +98,7 @@ def run_seeds(
   workdir: str | Path,
   numbers: Sequence[int],
   *,
-  stop: Stop = never,
+  stop: Stop | None = None,
   figures: reporting.Figures = "report",
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
@@ -138,7 +138,7 @@ def run_grid(
   workdir: str | Path,
   numbers: Sequence[int] | None = None,
   *,
-  stop: Stop = never,
+  stop: Stop | None = None,
   figures: reporting.Figures = "report",
 ) -> Results:
   """Runs every cell that is not finished and writes a report on all cells.

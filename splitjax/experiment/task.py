@@ -233,11 +233,14 @@ _draw = jax.jit(init, static_argnums=0, compiler_options=_QUICK)
 # One method.
 
 
-def make_subject(task: Task, key: str) -> Subject:
-  """Makes the subject of the method `key` in a task, its data in place."""
+def make_subject(task: Task, key: str, chunk: int | None = None) -> Subject:
+  """Makes the subject of the method `key` in a task, its data in place.
+
+  `chunk` is a number of clients per chunk in place of the config's.
+  """
   config = task.config
   method = task.methods[key]
-  fleet = _divide(task, method)
+  fleet = _divide(task, method, chunk or config.system.clients_per_chunk)
   parts: Parts = task.test_sets.parts
   validation: Parts = ()
   if method.validates:
@@ -284,10 +287,9 @@ def make_subject(task: Task, key: str) -> Subject:
   )
 
 
-def _divide(task: Task, method: Method) -> Fleet:
+def _divide(task: Task, method: Method, chunk: int | str) -> Fleet:
   """Divides clients among devices, and each device's clients into chunks."""
   fleet = own_fleet(method, task.network.fleet)
-  chunk = task.config.system.clients_per_chunk
   if one_server(method):  # one server takes one chunk
     size = None
   elif chunk == "auto":

@@ -44,7 +44,7 @@ _EXTRAS = ("embeddings", "metrics", "confusion", "target")
 """Fields of eval that do not change the scores of rows."""
 
 
-def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
+def train(task: Task, key: str, workdir: Path, stop: Stop | None) -> None:
   """Trains a method, or goes on with it, and writes its numbers.
 
   A method that was killed, stopped, or finished with fewer rounds goes on from
