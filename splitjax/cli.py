@@ -169,11 +169,14 @@ for _name, _text in {
   "workdir": "Folder for everything that a run writes.",
   "data_dir": "Folder of all prepared data, as --config.data.dir.",
   "seeds": "Train once per seed: 0,1,2 is short for --sweep=seed=0,1,2.",
-  "compilation_cache": "Folder of compiled programs, by default"
-  " ~/.cache/splitjax; an empty string disables it.",
   "coordinator_address": "HOST:PORT of process 0, of several processes.",
 }.items():
   flags.DEFINE_string(_name, None, _text, FLAGS)
+for _name, _default, _text in (
+  ("evaluation", "evaluate", "Name of an evaluation's folder."),
+  ("compilation_cache", "~/.cache/splitjax", "Compiled programs; empty: none."),
+):
+  flags.DEFINE_string(_name, _default, _text, FLAGS)
 for _name, _text in {
   "cpu_devices": "Number of devices that the CPU counts as, so that clients"
   " train on all cores; by default one per core, at most 8.",
@@ -197,8 +200,6 @@ _text = (
   " several flags: every combination."
 )
 flags.DEFINE_multi_string("sweep", [], _text, FLAGS)
-_text = "Name of an evaluation's folder."
-flags.DEFINE_string("evaluation", "evaluate", _text, FLAGS)
 flags.DEFINE_bool("debug", False, "Show the traceback of an error.", FLAGS)
 
 
@@ -375,8 +376,7 @@ def _set_up(values: flags.FlagValues) -> None:
     logging.getLogger(library).setLevel("CRITICAL")
   if not values.debug:
     threading.excepthook = lambda _: None
-  cache = values.compilation_cache
-  machine.keep_compiled("~/.cache/splitjax" if cache is None else cache)
+  machine.keep_compiled(values.compilation_cache)
   # Processes that share a machine must say how many CPU devices each takes.
   if values.num_processes is None or values.cpu_devices is not None:
     machine.use_cores(values.cpu_devices)

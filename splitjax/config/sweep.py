@@ -24,9 +24,6 @@ from splitjax.fields import Bounds, Text, convert, split, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
-_MOST_RUNS = 1_000
-"""Largest number of combinations of a sweep, its seeds included."""
-
 
 class Cell(NamedTuple):
   """A run of a grid, or one run per seed if the sweep has seeds."""
@@ -66,8 +63,8 @@ def plan(
   for path in axes.keys() & overridden.keys():
     remedy = f"give its values as --sweep={path}=VALUE,VALUE"
     raise UserError(f"--config.{path}: the field is swept: {remedy}")
-  if (runs := math.prod(map(len, axes.values()))) > _MOST_RUNS:
-    text = f"{runs} runs, more than {_MOST_RUNS}: sweep fewer in one workdir"
+  if (runs := math.prod(map(len, axes.values()))) > 1_000:
+    text = f"{runs} runs, more than 1,000: sweep fewer in one workdir"
     raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
   seeds: Any = axes.pop("seed", None)
   if seeds is not None:
