@@ -238,7 +238,7 @@ def test_a_turn_that_is_not_finite_is_undone_and_its_client_named(name, part):
 
 @pytest.mark.slow
 def test_a_non_finite_server_is_undone():
-  # The first step overflows.
+  # The first step is longer than what may be summed.
   made = ordered("splitfed_v2", outer=(("lr", 3e38), ("momentum", None)))
   before = jax.device_get(made.start(made.method).server.net)
   state, (metrics,) = rounds(made)

@@ -165,19 +165,6 @@ def test_fedpac_estimates_with_the_body_that_it_receives(round):
   assert anchors.present.tolist() == [round > 0] * C
 
 
-def on_simplex(q):
-  """The quadratic program by scipy."""
-  return scipy.optimize.minimize(
-    lambda a: a @ q @ a,
-    np.full(len(q), 1 / len(q)),
-    jac=lambda a: 2 * q @ a,
-    bounds=[(0, 1)] * len(q),
-    constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
-    method="SLSQP",
-    options={"ftol": 1e-14, "maxiter": 1000},
-  )
-
-
 def test_fedpacs_heads_solve_the_quadratic_program():
   rng = np.random.default_rng(0)
   h = rng.normal(size=(6, C, D)) * rng.uniform(0.1, 2)
@@ -188,7 +175,15 @@ def test_fedpacs_heads_solve_the_quadratic_program():
   for i in range(5):
     gaps = (h[i] - h[:5]).reshape(5, -1)
     q = np.diag(v[:5]) + gaps @ gaps.T
-    best = on_simplex(q)
+    best = scipy.optimize.minimize(
+      lambda a, q=q: a @ q @ a,
+      np.full(5, 1 / 5),
+      jac=lambda a, q=q: 2 * q @ a,
+      bounds=[(0, 1)] * 5,
+      constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
+      method="SLSQP",
+      options={"ftol": 1e-14, "maxiter": 1000},
+    )
     assert best.success and got[i, 5] == 0
     np.testing.assert_allclose(got[i].sum(), 1, atol=1e-12)
     # Weights below a thousandth are dropped.

@@ -147,7 +147,7 @@ class KeepsBiases(MultiExit):
 def test_a_client_sends_what_it_does_not_keep_for_itself():
   block1, block2, exit2 = 16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3
   kernels = {"up/prefix": (16 * 5 + 5 * 7) * 8, "up/exit": 7 * 3 * 8}
-  # NumPy's float64, sent as it is.
+  # NumPy's float64, sent as it is, by a client of depth 2.
   blocks, last = (block1 + block2) * 8, exit2 * 8
   full = {"up/prefix": blocks, "up/exit": last}
   for kind, options, want in (
@@ -157,21 +157,17 @@ def test_a_client_sends_what_it_does_not_keep_for_itself():
     (KeepsExit, {}, {"up/prefix": blocks}),
     (KeepsBiases, {}, kernels),
   ):
-    assert upload(kind(backbone=NET, optimizer=OPTIMIZER, **options)) == want
-
-
-def upload(method):
-  """The bytes that a client of depth 2 sends at the end of a round."""
-  client, _ = toys.pair(method.backbone, 2, OPTIMIZER)
-  with wire.ledger() as sent:
-    method.exchange("up", client.net)
-  return sent
+    method = kind(backbone=NET, optimizer=OPTIMIZER, **options)
+    client, _ = toys.pair(NET, 2, OPTIMIZER)
+    with wire.ledger() as sent:
+      method.exchange("up", client.net)
+    assert sent == want
 
 
 # A step without the server.
 
 DECAYING = Optimizer(lr=0.1, weight_decay=0.05)
-BOTH = (toys.batch(0), toys.batch(1, 6, (True, False, True, True, False, True)))
+BOTH = toys.batch(0), toys.batch(1, 6, MASKS[1])
 
 
 @pytest.mark.parametrize(

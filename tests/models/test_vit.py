@@ -11,11 +11,47 @@ import numpy_vit
 import pytest
 import scipy.ndimage
 from refusals import refused
-from tiny_vit import CLASSES, SHAPE, draw, fresh, images, rough, tiny
 from worlds import assert_close
 
 from splitjax import models
 from splitjax.models import vit_s16 as small
+
+SHAPE, CLASSES = (8, 8, 3), 5
+TINY = {"width": 1 / 32, "length": 4, "resolution": 8, "patch": 4}
+
+
+def tiny(**given):
+  """A network that compiles in seconds: width 12, 5 tokens."""
+  return small(SHAPE, CLASSES, **{**TINY, "depths": (1, 2, 3), **given})
+
+
+_init = jax.jit(models.init, static_argnums=0)
+
+
+def draw(net):
+  """Its fresh parameters, of a checkpoint where it starts from one."""
+  full = _init(dataclasses.replace(net, start="he"), jax.random.key(0))
+  return full if net.start == "he" else net.start.into(full)
+
+
+def fresh(**given):
+  """Both."""
+  net = tiny(**given)
+  return net, draw(net)
+
+
+def rough(tree, scale=0.3):
+  """Every parameter moved: nothing is 0 or 1, and attention is not flat."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+    lambda x: x + scale * rng.normal(size=x.shape).astype(x.dtype), tree
+  )
+
+
+def images(*shape, seed=1):
+  """Normal numbers, in the present default float."""
+  x = np.random.default_rng(seed).normal(size=shape)
+  return x.astype(jnp.result_type(float))
 
 
 @pytest.mark.slow
