@@ -230,16 +230,18 @@ def parse(argv: Sequence[str]) -> Command:
   _look(changes, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
-  runs = Sweep([], None)
-  file = ""
-  if values.config:
-    path, _ = loading.find(values.config)
-    file = str(path) if loading.is_own(path) and path.suffix == ".py" else ""
-    if values.mode in _CONFIGURED:
-      runs = plan(loading.load(values.config), values.sweep, changes)
-    elif file:
-      loading.execute(path)
-  return Command(values, runs, workdir, folders, changes, file)
+  command = Command(values, workdir=workdir, folders=folders, changes=changes)
+  if not values.config:
+    return command
+  path, _ = loading.find(values.config)
+  if loading.is_own(path) and path.suffix == ".py":
+    command = command._replace(file=str(path))
+  if values.mode in _CONFIGURED:
+    runs = plan(loading.load(values.config), values.sweep, changes)
+    return command._replace(plan=runs)
+  if command.file:
+    loading.execute(path)
+  return command
 
 
 def _split_fields(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:

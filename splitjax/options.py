@@ -218,7 +218,8 @@ def keyed(
     for word in convert(value, tuple[str, ...] | None, path) or ():
       key, equals, source = map(str.strip, word.partition("="))
       if not equals or "(" in key:  # NAME or NAME(OPTION=1) is its own key
-        key, source = word.partition("(")[0].strip(), present.get(word, word)
+        key = word.partition("(")[0].strip()
+        source = present.get(word, word)
       pairs.append((key, source))
   specs: dict[str, Spec] = {}
   for key, source in pairs:
