@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 from marks import slow
 from refusals import refused
 from worlds import (
@@ -22,7 +21,7 @@ from worlds import (
   world,
 )
 
-from splitjax import experiment, fleet, models
+from splitjax import fleet, models
 from splitjax.engine import round
 from splitjax.engine.round import run_round
 from splitjax.fleet import Devices, Rates
@@ -253,13 +252,6 @@ def test_chunks_by_hand():
     fleet = assign_depths(n, (1,), 0)
     (cohort,) = divide(fleet, devices, [chunk]).cohorts
     assert (cohort.padding, cohort.chunk) == (padding, size)
-
-
-def test_more_devices_than_there_are():
-  c = tiny.tiny()
-  c.system.devices = 1000
-  with refused("system.devices"):
-    experiment.build(tiny.resolved(c))
 
 
 NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 from layers import Alone
 from marks import slow
-from refusals import refused
 from worlds import networks, rounds, world
 
-from splitjax import data, experiment, models, simulate, trees
+from splitjax import data, models, simulate, trees
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
@@ -85,13 +83,6 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):
     for old, new in pairs:
       shared = [net.params["block1"] for net in (old, new)]
       assert not any(same(*shared, norm=False))
-
-
-def test_fedbn_needs_batch_norm():
-  c = tiny.tiny(mine="fedbn")
-  c.backbone.batch_norm, c.batch_norm = True, "group_norm"
-  with refused("methods.mine"):
-    experiment.build(tiny.resolved(c))
 
 
 @pytest.mark.parametrize("name", ["fedavg", *slow("splitgp")])

@@ -144,6 +144,12 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
     ("hydra", {"backbone__depths": (1, 2)}, "backbone.depths"),
     ("splitnn", {"order__turn": 0}, "order.turn"),
     ("hydra", {"eval__inside": 1}, "eval.inside"),
+    ("harmony", {"system__devices": 1000}, "system.devices"),
+    (
+      "fedbn",
+      {"batch_norm": "group_norm", "backbone__batch_norm": True},
+      "methods.only",
+    ),
     (
       "splitnn",
       {"batch_norm": "local", "backbone__batch_norm": True},
