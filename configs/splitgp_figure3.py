@@ -35,7 +35,7 @@ from splitjax.evaluation import Resources
 from splitjax.reports import figures, tables
 
 COLUMNS = {
-  "behind": "behind",
+  "last_block": "last block",
   "phi": "|phi|",
   "h": "|h|",
   "theta": "|theta|",

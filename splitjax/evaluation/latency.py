@@ -200,7 +200,7 @@ def split_depths(
 
   Returns:
     A row for each depth, with the columns
-      behind: the name of the client's last block.
+      last_block: the name of the client's last block.
       phi, h, theta, channels: the `Sizes`.
       features: how many numbers one sample has at the cut.
       bottleneck: whether no shallower cut sends fewer (Hydra, appendix D.2).

@@ -62,26 +62,25 @@ def check_backbone(
     'it is a Backbone, equal to another of the same options'
   """
   try:
-    names = declared(factory)
-    if "depths" not in names:
+    options = declared(factory)
+    bound = getattr(factory, "keywords", {})  # of a functools.partial
+    if "depths" not in {*options, *bound}:
       raise UserError("it has no option depths, the cuts in use")
-    depths = getattr(factory, "keywords", {}).get(
-      "depths", names["depths"].default
-    )
+    depths = bound["depths"] if "depths" in bound else options["depths"].default
     axes = axes_of(factory)
     shape = shape or _SHAPES.get(axes, (4,) * (axes or 0))
-    net = _check_made(factory, shape, classes, depths)
-    check_forms(net)
+    backbone = _backbone(factory, shape, classes, depths)
+    check_forms(backbone)
   except UserError as error:
     raise Broken(str(error)) from None
   with jax.default_matmul_precision("highest"):
-    full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
-    learns(net, full)
-    _leaves_padding_out(net, full)
-    _keeps_apart(net, full)
-  slow = sizes.slow_convolutions(net)
+    net = _jit(lambda key: network.init(backbone, key))(jax.random.key(0))
+    _learns(backbone, net)
+    _leaves_padding_out(backbone, net)
+    _keeps_apart(backbone, net)
+  slow = sizes.slow_convolutions(backbone)
   return [
-    f"its options are {', '.join(names)}",
+    f"its options are {', '.join(options)}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
@@ -92,7 +91,7 @@ def check_backbone(
   ]
 
 
-def _check_made(
+def _backbone(
   factory: Callable[..., Backbone],
   shape: tuple[int, ...],
   classes: int,
@@ -102,13 +101,13 @@ def _check_made(
   ids = inspect.signature(factory).parameters.get("vocabulary")
   if ids is not None and ids.default in (0, ids.empty):
     factory = functools.partial(factory, vocabulary=_VOCABULARY)
-  net = factory(shape, classes)
+  backbone = factory(shape, classes)
   twin = factory(shape, classes)
-  if not isinstance(net, Backbone):
-    raise UserError(f"its factory returns no Backbone, but {net!r:.60}")
-  field = f"backbone.name={net.name!r}"
+  if not isinstance(backbone, Backbone):
+    raise UserError(f"its factory returns no Backbone, but {backbone!r:.60}")
+  field = f"backbone.name={backbone.name!r}"
   try:
-    equal = net == twin and hash(net) == hash(twin)
+    equal = backbone == twin and hash(backbone) == hash(twin)
   except (TypeError, ValueError):  # arrays do not compare
     equal = False
   if not equal:
@@ -117,46 +116,50 @@ def _check_made(
       " that are hashable and equal, without lists and arrays as attributes"
     )
   wanted = tuple(shape), classes, sorted(depths)
-  present = tuple(net.shape), net.classes, sorted(net.exits)
+  present = tuple(backbone.shape), backbone.classes, sorted(backbone.exits)
   if wanted != present:
     raise UserError(
       f"{field}: asked for inputs, classes and exits {wanted}, its factory"
       f" makes {present}: pass shape, classes and depths on to Backbone"
     )
-  return net
+  return backbone
 
 
-def check_forms(net: Backbone) -> None:
+def check_forms(backbone: Backbone) -> None:
   """Checks names, exits, shapes and variables, for batches of any size.
 
   Nothing is computed. A UserError names what fails.
   """
-  field = f"backbone.name={net.name!r}"
-  ends = {"head", *map(network.exit_name, net.exits)}
-  behind = all(1 <= k < net.length for k in net.exits)
-  if not net.exits or not behind or ends & set(net.blocks):
+  field = f"backbone.name={backbone.name!r}"
+  ends = {"head", *map(network.exit_name, backbone.exits)}
+  inside = all(1 <= k < backbone.length for k in backbone.exits)
+  if not backbone.exits or not inside or ends & set(backbone.blocks):
     raise UserError(
-      f"{field}: exits after blocks {sorted(net.exits)} of {list(net.blocks)};"
-      f" it needs one at least, all in 1..{net.length - 1}, and no block with"
-      " the name of an exit or the head"
+      f"{field}: exits after blocks {sorted(backbone.exits)} of"
+      f" {list(backbone.blocks)}; it needs one at least, all in"
+      f" 1..{backbone.length - 1}, and no block with the name of an exit or the"
+      " head"
     )
-  full = sizes.shapes(net)
-  (symbol,) = jax.export.symbolic_shape("b")
-  for batch in (_BATCH, symbol):
-    check = functools.partial(_output, net, full, batch is not symbol)
-    network.walk(net, check, net.inputs(batch))
+  net = sizes.shapes(backbone)
+  (any_size,) = jax.export.symbolic_shape("b")
+  # As in training, and as in an export.
+  for batch, train in ((_BATCH, True), (any_size, False)):
+    check = functools.partial(_output, backbone, net, train)
+    network.walk(backbone, check, backbone.inputs(batch))
 
 
-def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
+def _output(
+  backbone: Backbone, net: Net, train: bool, name: str, x: Any
+) -> Any:
   """Returns shape and dtype of a block's output, after checking the block."""
-  field = f"backbone.name={net.name!r}: {name}"
+  field = f"backbone.name={backbone.name!r}: {name}"
 
   def run(segment: Net, x: Any) -> tuple[Any, Any]:
     key = jax.random.key(0)
-    return network.run(net, segment, x, (name,), train=train, key=key)
+    return network.run(backbone, segment, x, (name,), train=train, key=key)
 
   try:
-    out, stats = jax.eval_shape(run, network.select(full, (name,)), x)
+    out, stats = jax.eval_shape(run, network.select(net, (name,)), x)
   except InvalidRngError:
     raise UserError(
       f"{field} draws random numbers in training; give it the attribute"
@@ -171,20 +174,20 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
       " take x.shape[0] instead of len(x)"
     ) from error
   batch = x.shape[0]
-  shape = out.shape
-  if name not in net.blocks:
-    shape = (batch, net.classes)
-  elif name == net.names()[-1]:
-    shape = (batch, shape[-1])
+  if name not in backbone.blocks:
+    wanted = (batch, backbone.classes)
+  elif name == backbone.names()[-1]:
+    wanted = (batch, out.shape[-1])
+  else:
+    wanted = (batch, *out.shape[1:])
   default = jnp.result_type(float)
-  if out.shape != shape or shape[0] != batch or out.dtype != default:
+  if out.shape != wanted or out.dtype != default:
     raise UserError(
       f"{field} gives {out.dtype} {list(out.shape)} of a batch of {batch}:"
       f" blocks keep the samples' axis and hand {default} on, the last one"
-      f" [B, D], and exits and head give logits [B, {net.classes}]"
+      f" [B, D], and exits and head give logits [B, {backbone.classes}]"
     )
-  form = jax.eval_shape(lambda: full.stats[name])
-  if str(form) != str(stats[name]):
+  if stats != {name: net.stats[name]}:
     raise UserError(
       f"{field} changes the form of its running statistics (batch_stats)"
     )
@@ -196,26 +199,27 @@ _QUICK = {"xla_backend_optimization_level": 0}
 _jit = functools.partial(jax.jit, compiler_options=_QUICK)
 
 
-def learns(net: Backbone, full: Net) -> None:
+def _learns(backbone: Backbone, net: Net) -> None:
   """Checks that gradients are finite and that parameters influence the outputs.
 
-  They are taken near the initial values, because a gate of zero would hide the
-  branch behind it. A parameter of gradient 0 may be frozen: unless it is a
-  bias, an output must change with it.
+  Parameters are perturbed at first: a scale that starts at 0 stops the
+  gradients of the branch that it scales. A parameter of gradient 0 may be
+  frozen: unless it is a bias, an output must change with it.
   """
+  x = _inputs(backbone, 0)
 
   def outputs(params: Tree) -> list[Array]:
-    passes = _passes(net, full._replace(params=params), _inputs(net, 0))
+    passes = _passes(backbone, net._replace(params=params), x)
     return [out for out, _ in passes.values()]
 
   def loss(params: Tree) -> Array:
     return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
 
-  flat, form = jax.tree.flatten(full.params)
+  flat, form = jax.tree.flatten(net.params)
   draw = np.random.default_rng(0).standard_normal
-  noise = [draw(x.shape, np.float32) for x in flat]
-  moved = [np.asarray(x) + 0.02 * z for x, z in zip(flat, noise, strict=True)]
-  params = jax.tree.unflatten(form, moved)
+  noise = [draw(leaf.shape, np.float32) for leaf in flat]
+  start = [np.asarray(p) + 0.02 * z for p, z in zip(flat, noise, strict=True)]
+  params = jax.tree.unflatten(form, start)
   grads, plain = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
   leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(grads))
   named = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
@@ -226,51 +230,54 @@ def learns(net: Backbone, full: Net) -> None:
     name = named(path)
     if leaf.any() or name.endswith("bias"):
       continue
-    changed = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
+    changed = [*start[:i], start[i] + noise[i], *start[i + 1 :]]
     after = _jit(outputs)(jax.tree.unflatten(form, changed))
     if all(map(np.array_equal, plain, after)):
       raise Broken(f"{name} has no effect")
 
 
-def _leaves_padding_out(net: Backbone, full: Net) -> None:
+def _leaves_padding_out(backbone: Backbone, net: Net) -> None:
   """Checks that padding changes no statistics and no real sample's output."""
   real = jnp.arange(_BATCH) < _BATCH - 2
-  x = _inputs(net, 0)
-  loud = _inputs(net, 1) + (0 if net.vocabulary else 9.0)
+  x = _inputs(backbone, 0)
+  loud = _inputs(backbone, 1) + (0 if backbone.vocabulary else 9.0)
   padded = jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, loud)
-  passes = _jit(lambda x: _passes(net, full, x, real=real))
+  passes = _jit(lambda x: _passes(backbone, net, x, real=real))
   rule = "up to {} samples of padding change the others: take batch statistics"
   rule += " over `real` alone (`models.layers.normalise`)"
   _compare(passes(x), passes(padded), _BATCH - 2, rule)
 
 
-def _keeps_apart(net: Backbone, full: Net) -> None:
+def _keeps_apart(backbone: Backbone, net: Net) -> None:
   """Checks that a sample's inference logits do not depend on other samples."""
-  passes = _jit(lambda x: _passes(net, full, x, train=False))
-  x = _inputs(net, 0)
+  passes = _jit(lambda x: _passes(backbone, net, x, train=False))
+  x = _inputs(backbone, 0)
   rule = "at inference the logits of {} depend on other samples"
   _compare(passes(x), passes(x[:1]), 1, rule)
 
 
-def _inputs(net: Backbone, seed: int) -> Array:
+def _inputs(backbone: Backbone, seed: int) -> Array:
   """Draws a batch: token ids, or numbers of a normal distribution."""
   key = jax.random.key(seed)
-  shape = (_BATCH, *net.shape)
-  if net.vocabulary:
-    return jax.random.randint(key, shape, 0, net.vocabulary)
+  shape = (_BATCH, *backbone.shape)
+  if backbone.vocabulary:
+    return jax.random.randint(key, shape, 0, backbone.vocabulary)
   return jax.random.normal(key, shape)
 
 
 def _passes(
-  net: Backbone, full: Net, x: Array, *, train: bool = True,
+  backbone: Backbone, net: Net, x: Array, *, train: bool = True,
   real: Array | None = None,
 ) -> dict[str, tuple[Array, Tree]]:  # fmt: skip
   """Maps each exit and the head to its logits and the statistics up to it."""
   run = functools.partial(
-    network.run, net, full, x, train=train, real=real, key=jax.random.key(2)
+    network.run, backbone, net, x, train=train, real=real, key=jax.random.key(2)
   )
-  ends = {network.classifier_at(net, k): k for k in (*net.cuts, net.length)}
-  return {name: run((*net.names(0, k), name)) for name, k in ends.items()}
+  passes = {}
+  for depth in (*backbone.cuts, backbone.length):
+    name = network.classifier_at(backbone, depth)
+    passes[name] = run((*backbone.names(0, depth), name))
+  return passes
 
 
 def _compare(plain: dict, after: dict, rows: int, rule: str) -> None:

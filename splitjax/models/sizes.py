@@ -46,20 +46,20 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """Describes a cut: its depth, the block before it and the features' shape.
+  """Describes a cut: its depth, the client's last block, the features' shape.
 
   "phi", "h" and "theta" are the parameters of the client's blocks, of its exit
   and of the server's part.
   """
   size = parameters(backbone)
-  behind = backbone.names()[depth - 1]
+  last_block = backbone.names()[depth - 1]
   return {
     "depth": depth,
-    "behind": behind,
+    "last_block": last_block,
     "phi": sum(size[name] for name in backbone.names(0, depth)),
     "h": size[network.exit_name(depth)],
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
-    "cut": list(outputs(backbone)[behind]),
+    "cut": list(outputs(backbone)[last_block]),
   }
 
 
@@ -67,9 +67,10 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 def flops(backbone: Backbone) -> dict[str, float]:
   """Counts FLOPs of one input's forward pass, by block, exit or head name.
 
-  Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
-  CPU's cost analysis counts its FLOPs: nothing is compiled, and the numbers do
-  not depend on the machine. A UserError says that JAX has no CPU, or no
+  Each block is lowered for a TPU, for which alone all convolutions are XLA's
+  own: the forms that `models.conv` has for a CPU and a GPU compute other FLOPs.
+  No TPU is needed. Nothing is compiled, the CPU's cost analysis counts, and the
+  numbers are those of every machine. UserError if JAX has no CPU, or no
   analysis for it.
   """
   full = shapes(backbone)
@@ -87,8 +88,7 @@ def flops(backbone: Backbone) -> dict[str, float]:
       raise UserError("FLOPs are not known: jax has no analysis for the CPU")
     # Absent where nothing is computed.
     counts[name] = float(analysis.get("flops", 0.0))
-    out, *_ = block_shapes(backbone.block(name), x)
-    return jax.ShapeDtypeStruct(out.shape, jnp.result_type(float))
+    return block_shapes(backbone.block(name), x)[0]
 
   network.walk(backbone, count, backbone.inputs(1))
   return counts
@@ -137,12 +137,15 @@ def _convolves(program: Any) -> bool:
 
   It skips functions with custom gradients, such as those of `models.conv`.
   """
-  return any(
-    equation.primitive.name == "conv_general_dilated"
-    or not equation.primitive.name.startswith("custom_vjp")
-    and any(map(_convolves, jaxprs_in_params(equation.params)))
-    for equation in program.eqns
-  )
+  for equation in program.eqns:
+    name = equation.primitive.name
+    if name == "conv_general_dilated":
+      return True
+    if name.startswith("custom_vjp"):
+      continue
+    if any(map(_convolves, jaxprs_in_params(equation.params))):
+      return True
+  return False
 
 
 def block_shapes(block: Block, x: Any) -> tuple[Any, Any, Any]:
@@ -152,7 +155,7 @@ def block_shapes(block: Block, x: Any) -> tuple[Any, Any, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _block_shapes(block: Block, shape: tuple, dtype: Any, default: Any):
-  """Computes `block_shapes`; the default float is part of the key."""
-  del default
+  """Computes `block_shapes`."""
+  del default  # an argument so that another default float misses the cache
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

@@ -100,7 +100,7 @@ def test_split_depths_by_hand():
     "largest_bandwidth": np.inf,
   }
   fourth = depths.loc[4]
-  assert fourth["behind"] == "conv4"
+  assert fourth["last_block"] == "conv4"
   assert fourth[list(want)].to_dict() == pytest.approx(want)
   assert depths.index.tolist() == [1, 2, 3, 4, 5, 6]
   assert set(depths.phi + depths.theta) == {3_868_170}

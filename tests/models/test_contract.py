@@ -133,6 +133,8 @@ def test_the_forms_of_all(name):
 def test_ones_own_keeps_it():
   """A gate of zero and a frozen parameter are no mistakes."""
   assert len(SMALL(functools.partial(mine, wrong="gate", last="frozen"))) == 7
+  # An option that is bound counts as one, also the cuts.
+  assert len(SMALL(functools.partial(mine, depths=(1,)))) == 7
   assert splitjax.check_backbone is models.check_backbone
 
 
