@@ -39,6 +39,7 @@ _REMEDY = (
   " token ids, integers [Z, T], with their number, vocabulary"
 )
 
+UNSTATED = 0  # as `classes`: `checked` takes the names, or the highest label
 _MOST_CLASSES = 100_000
 LARGEST = 1e18  # networks compute in float32, which holds its square
 SMALLEST = 1e-30  # the least deviation that float32 can be divided by safely
@@ -66,7 +67,7 @@ class Dataset(NamedTuple):
   """
 
   name: str  #: its name in SOURCES, npz:PATH or tfds:NAME
-  classes: int  #: C; some may have no samples. 0: not stated
+  classes: int  #: C; some may have no samples. 0 (UNSTATED): to be counted
   train_image: np.ndarray  #: [Z, ...], the inputs, see above
   train_label: np.ndarray  #: [Z] int32, 0 to C - 1
   test_image: np.ndarray  #: [M, ...], as train_image; M may be 0

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from splitjax import files
 from splitjax.data import store
-from splitjax.data.dataset import SPLITS, Dataset, require
+from splitjax.data.dataset import SPLITS, UNSTATED, Dataset, require
 from splitjax.data.store import Folder
 from splitjax.types import UserError
 
@@ -235,7 +235,7 @@ def prepare(
     note = f"{name} was prepared from files that are not the official ones:"
     return Dataset(
       name=name,
-      classes=0,
+      classes=UNSTATED,
       train_image=images[0],
       train_label=labels[0],
       test_image=images[1],

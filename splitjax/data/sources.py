@@ -15,7 +15,14 @@ import numpy as np
 
 from splitjax import files
 from splitjax.data import store
-from splitjax.data.dataset import SPLITS, Dataset, checked, keys, require
+from splitjax.data.dataset import (
+  SPLITS,
+  UNSTATED,
+  Dataset,
+  checked,
+  keys,
+  require,
+)
 from splitjax.data.official import OFFICIAL
 from splitjax.data.partitions import turns
 from splitjax.data.store import Folder
@@ -39,12 +46,12 @@ def digits() -> Dataset:
   from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 
-  small, label = load_digits(return_X_y=True)
-  grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-  form = (28, 28), Image.Resampling.BILINEAR
-  image = [np.asarray(Image.fromarray(x).resize(*form)) for x in grey]
+  levels, label = load_digits(return_X_y=True)
+  small = np.rint(levels.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+  bilinear = Image.Resampling.BILINEAR
+  large = [Image.fromarray(image).resize((28, 28), bilinear) for image in small]
   pieces = train_test_split(
-    np.stack(image)[..., None],
+    np.stack([np.asarray(image) for image in large])[..., None],
     label.astype(np.int32),
     test_size=0.2,
     random_state=_SPLIT_SEED,
@@ -72,7 +79,8 @@ def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
 
   Inputs and labels are the data set's `supervised_keys`, or else "image" and
   "label". A version may follow the name, as in "tfds:mnist:3.0.1". `data_dir`
-  is the library's; None: its default. TensorFlow is not needed.
+  is where that library prepared it; None: in its default folder, not in ours.
+  TensorFlow is not needed.
   """
   import tensorflow_datasets as tfds
 
@@ -80,7 +88,7 @@ def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
     train, test = tfds.data_source(
       name.removeprefix(_TFDS),
       split=[*SPLITS],
-      data_dir=data_dir and store.root(data_dir),
+      data_dir=store.root(data_dir) if data_dir else None,
       download=False,
       builder_kwargs={"file_format": "array_record"},
     )
@@ -97,7 +105,8 @@ def tensorflow_datasets(data_dir: Folder, *, name: str) -> Dataset:
     records = source.__getitems__(range(len(source)))
     arrays[f"{split}_image"] = np.stack([record[image] for record in records])
     arrays[f"{split}_label"] = np.array([record[label] for record in records])
-  return Dataset(name=name, classes=0, **arrays, class_names=tuple(names or ()))
+  class_names = tuple(names or ())
+  return Dataset(name=name, classes=UNSTATED, class_names=class_names, **arrays)
 
 
 SOURCES: dict[str, Callable[[Folder], Dataset]] = {
@@ -139,10 +148,10 @@ def load(
     if samples is None:
       continue
     label = getattr(data, f"{split}_label")
-    occur = len(np.unique(label))
+    classes = len(np.unique(label))
     require(
-      occur <= samples <= len(label),
-      f"data.{split}_samples = {samples}: must be between the {occur} classes"
+      classes <= samples <= len(label),
+      f"data.{split}_samples = {samples}: must be between the {classes} classes"
       f" and the {len(label)} {split} samples of {name}",
     )
     rows = _stratified(label, samples)
@@ -164,6 +173,9 @@ def _with_note_on_repeats(data: Dataset) -> Dataset:
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   """Picks rows [samples] int64, ascending, in proportion to class sizes."""
   rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
-  # The i-th of the n samples of a class has rank i / n.
-  rank = turns(label[rows]) / np.bincount(label)[label[rows]]
+  classes = label[rows]
+  # A row's rank is the share of its class that stands before it. Those of rank
+  # 0, one of each class, are taken before all others.
+  earlier = turns(classes)
+  rank = earlier / np.bincount(label)[classes]
   return np.sort(rows[np.argsort(rank, kind="stable")[:samples]])

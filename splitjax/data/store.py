@@ -1,7 +1,7 @@
 """Data on disk: a folder of .npy files, or an npz file, with the same names.
 
   DATA_DIR/cifar10/train_image.npy, train_label.npy, test_image.npy, ...
-  DATA_DIR/cifar10/facts.json   what the arrays do not say (FACTS)
+  DATA_DIR/cifar10/facts.json   what the arrays do not say
 
 Arrays are memory-mapped, so that runs share them. Nothing is unpickled.
 """
@@ -19,7 +19,7 @@ import filelock
 import numpy as np
 
 from splitjax import files
-from splitjax.data.dataset import OBJECTS, Dataset, keys, require
+from splitjax.data.dataset import OBJECTS, UNSTATED, Dataset, keys, require
 from splitjax.types import UserError
 
 Folder = str | os.PathLike | None
@@ -27,8 +27,8 @@ Folder = str | os.PathLike | None
 
 ARRAYS = (*keys("train"), *keys("test"))
 _FACTS = ("classes", "vocabulary", "note")
-"""What the arrays do not say: as fields of Dataset, but `classes` may be a list
-of the classes' names. In an npz file they are arrays, too."""
+"""Fields of Dataset that are in facts.json, or are arrays of an npz file. There
+`classes` may be a list of the classes' names."""
 
 
 def root(data_dir: Folder) -> Path:
@@ -40,7 +40,7 @@ def root(data_dir: Folder) -> Path:
 def write(folder: Path, make: Callable[[], Dataset]) -> None:
   """Writes the data set that `make` returns, all of it or nothing.
 
-  It waits for another process that does the same. If `folder` exists then,
+  It waits for a process that writes the same. If `folder` exists after that,
   `make` is not called. UserError if it cannot be written.
   """
   partial = folder.with_name(f".{folder.name}.partial")
@@ -58,19 +58,26 @@ def write(folder: Path, make: Callable[[], Dataset]) -> None:
         if (array := getattr(data, key)) is not None:
           save = functools.partial(np.save, arr=array, allow_pickle=False)
           files.write(partial / f"{key}.npy", save)
-      facts = {"classes": data.class_names or data.classes, "note": data.note}
+      facts = {
+        "classes": data.class_names or data.classes,
+        "vocabulary": data.vocabulary,
+        "note": data.note,
+      }
       files.write(partial / "facts.json", json.dumps(facts))
       partial.rename(folder)
     finally:
       shutil.rmtree(partial, ignore_errors=True)
-      lock.unlink(missing_ok=True)  # while it is ours
+      # Before it is released: processes that wait for it then see that their
+      # file has no name, and filelock makes them open a new one.
+      lock.unlink(missing_ok=True)
 
 
 def read(name: str, path: Path) -> Dataset:
-  """Reads a folder of .npy files, memory-mapped, or an npz file, for `checked`.
+  """Reads a folder of .npy files, memory-mapped, or an npz file.
 
   Arrays of other names are left out. Without a test split there is an empty
-  one. UserError if it is missing or damaged, or holds Python objects.
+  one. The result is not validated: pass it to `dataset.checked`. UserError if
+  `path` is missing or damaged, or holds Python objects.
   """
   arrays = dict[str, np.ndarray]()
   facts = dict[str, Any]()
@@ -90,8 +97,8 @@ def read(name: str, path: Path) -> Dataset:
         with _reading(key):
           arrays[key] = archive[key]
     facts = {key: arrays.pop(key).tolist() for key in _FACTS if key in arrays}
-  wrong = ", ".join(map(files.printable, facts.keys() - {*_FACTS}))
-  require(not wrong, f"{wrong} is no fact: give {', '.join(_FACTS)}")
+  others = ", ".join(map(files.printable, facts.keys() - {*_FACTS}))
+  require(not others, f"{others} is no fact: give {', '.join(_FACTS)}")
   require(
     {"train_image", "train_label"} <= arrays.keys(),
     f"{files.printable(path)} has {', '.join(arrays) or 'none'} of the arrays"
@@ -101,12 +108,12 @@ def read(name: str, path: Path) -> Dataset:
   missing = {"test_image", "test_label"} - arrays.keys()
   require(len(missing) != 1, f"{''.join(missing)} is missing: add it")
   if missing:
-    for train, test in zip(keys("train"), keys("test"), strict=True):
-      if train in arrays:
-        arrays[test] = arrays[train][:0]
+    for train_key, test_key in zip(keys("train"), keys("test"), strict=True):
+      if train_key in arrays:
+        arrays[test_key] = arrays[train_key][:0]
   if isinstance(facts.get("classes"), list):
     facts["class_names"] = tuple(facts.pop("classes"))
-  fields: dict[str, Any] = {"classes": 0, **facts, **arrays}
+  fields: dict[str, Any] = {"classes": UNSTATED, **facts, **arrays}
   return Dataset(name=name, **fields)
 
 
