@@ -258,6 +258,9 @@ def carry(
   channel = getattr(wire, KINDS[name]) if name in KINDS else Channel()
   noisy = channel.clip is not None and channel.noise is not None
   private = clipped(channel, rows, _key(batch, name, NOISE) if noisy else None)
+  if noisy:  # a gradient of padding would be noise alone, and move parameters
+    real = batch.real.reshape(-1, *[1] * (rows.ndim - 1))
+    private = jnp.where(real, private, rows)
   price = batch.real.sum() * _row_bytes(channel, rows.size // len(rows))
   return _in_form(channel, name, private, batch), jnp.asarray(price, float)
 

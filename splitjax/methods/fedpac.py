@@ -80,7 +80,8 @@ class FedPAC(Aligned):
 
     The authors' code has 0.1 here; papers that compare name one rate for all.
     """
-    return self.step_in(is_head, half, copy, None, batches, key)
+    no_anchors = None
+    return self.step_in(is_head, half, copy, no_anchors, batches, key)
 
   def send(self, half, copy, context, samples, weight, key):
     classes = (samples.shard.counts > 0).sum()
@@ -93,6 +94,7 @@ class FedPAC(Aligned):
     heads = cohort.net.params["head"]
     weights = head_weights(cohort.memory.h, cohort.memory.v, on)
     mixed = nets.combine(weights, heads)
+    # A product with the weights 0 and 1 may round: who is absent stays exact.
     params = cohort.net.params | {"head": trees.where(on, mixed, heads)}
     net = cohort.net._replace(params=params)
     return server, (cohort._replace(net=net),)
@@ -130,17 +132,19 @@ def minimise(q: Array, allowed: Array) -> Array:
   `allowed` [N] are 0. Returns a [N]. This is accelerated projected gradient.
   """
   q = jnp.where(allowed[:, None] & allowed, q, 0.0)
-  # The largest row sum bounds the largest eigenvalue.
-  slope = 2 * jnp.maximum(jnp.abs(q).sum(axis=1).max(), 1e-12)
+  # The largest row sum bounds the largest eigenvalue: the gradient's Lipschitz
+  # constant.
+  lipschitz = 2 * jnp.maximum(jnp.abs(q).sum(axis=1).max(), 1e-12)
 
   def step(carry, _):
     a, y, t = carry
-    moved = jnp.where(allowed, y - 2 * (q @ y) / slope, -jnp.inf)
+    # The projection gives -inf the weight 0.
+    moved = jnp.where(allowed, y - 2 * (q @ y) / lipschitz, -jnp.inf)
     new = projection_simplex(moved)
     # Momentum starts again where it points uphill (O'Donoghue and Candes).
     t = jnp.where((y - new) @ (new - a) > 0, 1.0, t)
-    after = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-    return (new, new + (t - 1) / after * (new - a), after), None
+    t_next = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
+    return (new, new + (t - 1) / t_next * (new - a), t_next), None
 
   start = allowed / jnp.maximum(allowed.sum(), 1)
   return jax.lax.scan(step, (start, start, jnp.ones(())), length=STEPS)[0][0]

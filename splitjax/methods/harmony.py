@@ -32,8 +32,8 @@ class Views(NamedTuple):
   late: Net  #: adapted to B2; takes x1
   early: Net  #: adapted to B1; takes x2; the late one if nothing needs it
   pull: Callable[..., Blocks]
-  """pull(d_late), or pull(d_late, d_early) if l_C reads both views, takes the
-  gradients at them to that at the client's network before it was adapted."""
+  """The vjp of the adaptation: gradients at the views that l_C reads, the late
+  one's first -> the gradient at the client's network before it was adapted."""
 
 
 class Alignment(NamedTuple):
@@ -79,7 +79,8 @@ class Harmony(Adapting, Blended, Split):
   def __post_init__(self):
     super().__post_init__()
     if isinstance(self.csa_weight, float) and self.csa_weight == 0:
-      object.__setattr__(self, "csa_weight", None)  # another program
+      # None leaves l_CSA out of the program; 0 would compute it in vain.
+      object.__setattr__(self, "csa_weight", None)
 
   @property
   def aligned(self) -> bool:
@@ -99,14 +100,16 @@ class Harmony(Adapting, Blended, Split):
 
   @property
   def passes(self):
-    late = 3.0 * self.inner_steps + 3
+    forward = 1.0
+    backward = 2.0
+    view = (forward + backward) * (self.inner_steps + 1)  # adapts, then trains
     # An early view that l_C does not need has no backward pass of its own.
-    early = late if self.both else (late - 2) * self.aligned
+    early = view if self.both else (view - backward) * self.aligned
     # Of the late view the gradients of l_S alone and of both losses are pulled
     # back, since only the former goes down: no pass serves both.
-    server = 3.0 + 4.0 * self.aligned
-    alone = late * (1 + self.both)
-    return Passes(client=late + early, server=server, trips=2, alone=alone)
+    server = forward + backward + (2 * backward) * self.aligned
+    alone = view * (1 + self.both)
+    return Passes(client=view + early, server=server, trips=2, alone=alone)
 
   def receive(self, client, server, samples, round, key):
     # The client computes the server's loss with the head, which it gets once:
@@ -130,18 +133,20 @@ class Harmony(Adapting, Blended, Split):
     if self.aligned:
       alignment = self.align(views.early, copy.net, trunk.output, b1, b2, key)
 
-    # The embedding goes down. Client: l_S with its private labels; gradients at
-    # head and embedding go up (U-shape).
+    # The embedding goes down. Client: runs the head alone, which is what lies
+    # behind the last block, and l_S with its private labels; gradients at head
+    # and embedding go up (U-shape).
     e = self.cross("down/embeddings", trunk.output, b1)
     head = self.back(copy.net, e, self.backbone.length, b1)
-    d_head, d_e = head.pull(jnp.asarray(1 - self.gamma, head.output.dtype))
+    d_head, d_e = head.pull(1 - self.gamma)
     d_e = self.cross("up/embedding_gradient", d_e, b1)
     wire.send_tree("up/head_gradient", d_head)
     if self.optimizer.clip is not None:
       # The norm runs over the trunk's gradient too, which the client lacks.
       wire.record("down/statistics", 4.0)
 
-    # Server: the features' gradient, of l_S alone, goes down. Its step.
+    # Server: the features' gradient, of l_S alone, goes down. Its step is on
+    # both losses; without alignment every block moves.
     grads, dz = trunk.pull(d_e)
     dz = self.cross("down/feature_gradient", dz, b1)
     reported = {"server": head.output}
@@ -221,7 +226,10 @@ class Harmony(Adapting, Blended, Split):
     b2: Batch,
     weight: Array | float,
   ) -> tuple[Half, Array]:
-    """Descends weight l_C, and what `dz` brings -> client, l_C."""
+    """A client's step on `weight` l_C, and on l_S by its gradient `dz` at z.
+
+    Returns the client and l_C.
+    """
     if not self.both:
       grads = views.pull(late.pull(dz, weight))
       return self.optimizer.step(half, grads, late.stats), late.loss
@@ -254,11 +262,18 @@ class Harmony(Adapting, Blended, Split):
   # Section 3.5: supervision that keeps labels private.
 
   def align(
-    self, early: Net, server: Net, late: Array, b1: Batch, b2: Batch, key: Array
+    self,
+    early: Net,
+    server: Net,
+    e_late: Array,
+    b1: Batch,
+    b2: Batch,
+    key: Array,
   ) -> Alignment:
     """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
     k, taps = self.early_taps(early, b2, key)
     taps = wire.send_chosen(self.wire, "up/features", taps, k, b2)
+    # Both batches of a step are padded alike.
     match = wire.send_match(b1.label == b2.label, b1.real)
     mode = {"train": True, "real": b2.real, "key": b2.key}
 
@@ -299,6 +314,6 @@ def csa(
   if normalize:
     early, late = map(losses.unit, (early, late))
   d = losses.distance(early, late)
-  pull = 0.5 * jnp.square(d)
-  push = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
-  return losses.masked_mean(jnp.where(match, pull, push), real)
+  attract = 0.5 * jnp.square(d)
+  repel = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
+  return losses.masked_mean(jnp.where(match, attract, repel), real)

@@ -23,6 +23,9 @@ class Hydra(SplitFedV2):
   part-1, the shared part-2a and the head of the client's group. The round ends
   with the mean of the heads. With one group this is SplitFed v2. A client sends
   its label counts when it first takes part.
+
+  A client remembers whether it has sent its counts, [] bool. In a round the
+  server's half is part-2a; its memory has the heads [G, ...].
   """
 
   #: K2, part-2b is blocks[K2:] and the head; None: the head alone
@@ -44,8 +47,8 @@ class Hydra(SplitFedV2):
     deepest = self.backbone.cuts[-1]
     if cut is not None and not deepest <= cut <= self.backbone.length:
       raise UserError(
-        f"second_cut={cut} must be in {deepest}..{self.backbone.length}, a"
-        " block from the cut on"
+        f"second_cut={cut} must be in {deepest}..{self.backbone.length}, the"
+        " number of blocks in front of part-2b"
       )
     lists = self.group_classes
     classes = self.backbone.classes
@@ -95,17 +98,21 @@ class Hydra(SplitFedV2):
     half = half._replace(memory=jnp.bool_(True))
     shared, head = self.parted(copy)
     heads = trees.repeat(head, len(self.group_classes))
-    return half, shared._replace(memory=heads), samples.shard.group
+    context = samples.shard.group  # whose head the client trains
+    return half, shared._replace(memory=heads), context
 
   def lend(self, server_half, context):
+    """Part-2a and the head of the client's group, as a server for its turn."""
     head = trees.take(server_half.memory, context)
     return nets.add(server_half._replace(memory=()), head)
 
   def take_back(self, server_half, context, lent):
+    """After the turn: part-2a, and the head in the place of its group."""
     shared, head = self.parted(lent)
     return shared._replace(memory=trees.put(server_half.memory, context, head))
 
   def copies(self, copy, context, weight):
+    """At the end of the round: part-2a with the mean of the heads."""
     server_half = nets.add(copy._replace(memory=()), mean_head(copy.memory))
     return super().copies(server_half, context, weight)
 
@@ -127,9 +134,9 @@ class Hydra(SplitFedV2):
 
 
 def mean_head(heads: Half) -> Half:
-  """Averages the heads [G, ...] of groups with a participant."""
+  """Averages the heads [G, ...] of groups with a participant, each once."""
   sums = add_up(jax.vmap(shares_of)(heads.net, heads.touched))
-  common = trees.take(heads, 0)
+  common = trees.take(heads, 0)  # of its slots nobody asks after the round
   net = means_of(sums, common.net)
   touched = jax.tree.map(lambda on: on.any(), heads.touched)
   return common._replace(net=net, touched=touched)

@@ -36,7 +36,7 @@ class Back(NamedTuple):
 
   output: Array  #: the loss [], or the embedding [B, D] in front of the head
   stats: Blocks  #: block name -> new running statistics
-  pull: Callable[[Array], tuple[Blocks, Array]]
+  pull: Callable[[Array | float], tuple[Blocks, Array]]
   """Gradient at the output -> gradients of theta by block, dz [B, ...]."""
 
 
@@ -73,7 +73,7 @@ class Split(Method):
       logits, stats = network.run_batch(self.backbone, net, z, names, batch)
       return self.backbone.mean_loss(logits, batch.label, batch.real), stats
 
-    return self.behind(net, z, names, forward)
+    return self.differentiated(forward, net, z, names)
 
   def trunk(self, net: Net, z: Array, depth: int, batch: Batch) -> Back:
     """Runs theta behind a cut up to the embedding, without the head."""
@@ -83,18 +83,22 @@ class Split(Method):
       e, stats = network.run_batch(self.backbone, net, z, names, batch)
       return e.reshape(len(e), -1), stats
 
-    return self.behind(net, z, names, forward)
+    return self.differentiated(forward, net, z, names)
 
-  def behind(
-    self, net: Net, z: Array, names: tuple[str, ...], forward: Callable
+  def differentiated(
+    self, forward: Callable, net: Net, z: Array, names: tuple[str, ...]
   ) -> Back:
-    """Differentiates `forward` in z and in the blocks that it runs."""
+    """Runs `forward` (net, z), with its vjp in z and in the blocks `names`."""
     params = {name: net.params[name] for name in names}
 
     def run(params, z):
       return forward(net._replace(params=params), z)
 
-    output, pull, stats = jax.vjp(run, params, z, has_aux=True)
+    output, vjp, stats = jax.vjp(run, params, z, has_aux=True)
+
+    def pull(d):
+      return vjp(jnp.asarray(d, output.dtype))
+
     return Back(output=output, stats=stats, pull=pull)
 
   def split_pass(
@@ -108,7 +112,7 @@ class Split(Method):
 
     # Server: the features' gradient goes down.
     back = self.back(copy.net, z, front.depth, batch)
-    grads, dz = back.pull(jnp.asarray(1 - gamma, back.output.dtype))
+    grads, dz = back.pull(1 - gamma)
     dz = self.cross("down/feature_gradient", dz, batch)
 
     # Both: a step of the optimiser.

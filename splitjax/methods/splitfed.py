@@ -270,4 +270,4 @@ class MergeSFL(SplitFed):
       logits, stats = network.run_batch(backbone, net, rows, names, batch)
       return backbone.loss(logits, label).reshape(z.shape[:2]), stats
 
-    return self.behind(net, z, names, forward)
+    return self.differentiated(forward, net, z, names)

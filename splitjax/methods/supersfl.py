@@ -83,7 +83,7 @@ class SuperSFL(Split):
 
     # Phase 2: the server's step; its gradient of the features and l_S down.
     back = self.back(copy.net, z, front.depth, batch)
-    grads, dz = back.pull(jnp.ones_like(back.output))
+    grads, dz = back.pull(1.0)
     dz = self.cross("down/feature_gradient", dz, batch)
     wire.record("down/statistics", 4.0)
 

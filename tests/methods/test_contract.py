@@ -18,6 +18,7 @@ from splitjax.models import Broken, toy
 from splitjax.parameters import pytree
 from splitjax.simulation import check, sandbox
 from splitjax.types import Row
+from splitjax.wire import Channel, Wire
 
 
 class Promise(NamedTuple):
@@ -170,6 +171,15 @@ def test_a_host_callback_would_be_noticed():
 
   text = jax.jit(shout).lower(jnp.float32(1)).compile().as_text()
   assert check.talks_to_host(text)
+
+
+@pytest.mark.parametrize("name", ["splitgp", *slow("harmony", "merge_sfl")])
+def test_padding_moves_nothing_under_noise(name):
+  """Noise on a gradient of padding would move parameters by row 0's image."""
+  noisy = Channel(clip=1.0, noise=1.0)
+  channels = Wire(features=noisy, gradients=noisy)
+  world = sandbox.small(METHODS[name], channels=channels)
+  check.ignores_padding(check.ten_rounds(world))
 
 
 @pytest.mark.parametrize("wide", [False, *slow(True)])
