@@ -7,7 +7,6 @@ dagger) at the client's cut, and the server aligns both by class. Labels stay
 with the client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -31,9 +30,6 @@ class Views(NamedTuple):
 
   late: Net  #: adapted to B2; takes x1
   early: Net  #: adapted to B1; takes x2; the late one if nothing needs it
-  pull: Callable[..., Blocks]
-  """The vjp of the adaptation: gradients at the views that l_C reads, the late
-  one's first -> the gradient at the client's network before it was adapted."""
 
 
 class Alignment(NamedTuple):
@@ -52,6 +48,8 @@ class Harmony(Adapting, Blended, Split):
   In the paper lam is 0, so that clients start from the mean: leave it None.
   `inner_lr` and `inner_steps` are alpha and M of eq. 3 and 5; M = 0 turns
   meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
+  As in FOMAML, the gradients at the adapted networks move the network before
+  adaptation, as if the inner steps had the slope 1.
 
   Example:
     >>> from splitjax.simulation.sandbox import small
@@ -64,16 +62,10 @@ class Harmony(Adapting, Blended, Split):
   #: of l_CSA (eq. 7); None, 0: off
   csa_weight: NotNegative | None = 1.0
   csa_margin: Positive = 1.0  #: m
-  #: whether embeddings are scaled to length 1 before l_CSA; the paper leaves it
-  #: open. Raw ones with weight 1 and margin 1 diverged.
-  csa_normalize: bool = True
   #: which views the client's loss uses; eq. 8 leaves it open. "late": the view
   #: of the server's loss; "both": the mean over both views.
   client_loss_views: Literal["late", "both"] = "late"
   stochastic_depth: bool = True  #: whether early K is drawn; False: client's
-  #: "fomaml" applies the gradient at the adapted parameters to the start;
-  #: "maml" differentiates through the inner steps (exact, slow)
-  meta: Literal["fomaml", "maml"] = "fomaml"
   form: Form = "float16"  #: the paper's
 
   def __post_init__(self):
@@ -100,20 +92,18 @@ class Harmony(Adapting, Blended, Split):
 
   @property
   def passes(self):
-    forward = 1.0
-    backward = 2.0
-    view = (forward + backward) * (self.inner_steps + 1)  # adapts, then trains
-    # An early view that l_C does not need has no backward pass of its own.
-    early = view if self.both else (view - backward) * self.aligned
+    # A forward pass counts 1, a backward pass 2. A view adapts, then trains;
+    # an early view that l_C does not need has no backward pass of its own.
+    view = 3.0 * self.inner_steps + 3
+    early = view if self.both else (view - 2) * self.aligned
     # Of the late view the gradients of l_S alone and of both losses are pulled
     # back, since only the former goes down: no pass serves both.
-    server = forward + backward + (2 * backward) * self.aligned
+    server = 3.0 + 4.0 * self.aligned
     alone = view * (1 + self.both)
     return Passes(client=view + early, server=server, trips=2, alone=alone)
 
   def receive(self, client, server, samples, round, key):
-    # The client computes the server's loss with the head, which it gets once:
-    # of a block's step it knows everything, and so takes it too.
+    # The client computes the server's loss with the head, which it gets once.
     wire.send_tree("down/server_head", network.select(server.net, ("head",)))
     return super().receive(client, server, samples, round, key)
 
@@ -186,36 +176,21 @@ class Harmony(Adapting, Blended, Split):
     rows = (b2, b1) if both else (b2,)
     batches = jax.tree.map(lambda *x: jnp.stack(x), *rows)
 
-    def adapted(params):
-      def to_batch(batch):
-        def inner(params, _):
-          start = net._replace(params=params)
-          return self.sgd_step(start, batch, self.inner_lr).params, None
+    def adapted(batch):
+      def inner(params, _):
+        start = net._replace(params=params)
+        return self.sgd_step(start, batch, self.inner_lr).params, None
 
-        return jax.lax.scan(inner, params, length=self.inner_steps)[0]
+      return jax.lax.scan(inner, net.params, length=self.inner_steps)[0]
 
-      # On a CPU one by one: a view's activations stay in its cache.
-      if target.current().platform == "cpu":
-        return jax.lax.map(to_batch, batches)
-      return jax.vmap(to_batch)(batches)
-
-    if self.meta == "maml":
-      params, vjp = jax.vjp(adapted, net.params)
-
-      def pull(*grads):
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *grads)
-        read = jnp.arange(len(grads))  # a view that l_C does not read has 0
-        return vjp(trees.put(trees.zeros(params), read, stacked))[0]
-
-    else:  # as if the inner steps had the slope 1
-      params = adapted(net.params)
-
-      def pull(*grads):
-        return jax.tree.map(lambda *x: sum(x), *grads)
-
+    # On a CPU one by one: a view's activations stay in its cache.
+    on_cpu = target.current().platform == "cpu"
+    params = (
+      jax.lax.map(adapted, batches) if on_cpu else jax.vmap(adapted)(batches)
+    )
     late = net._replace(params=trees.take(params, 0))
     early = net._replace(params=trees.take(params, -1))
-    return Views(late=late, early=early, pull=pull)
+    return Views(late=late, early=early)
 
   def client_step(
     self,
@@ -230,15 +205,17 @@ class Harmony(Adapting, Blended, Split):
 
     Returns the client and l_C.
     """
-    if not self.both:
-      grads = views.pull(late.pull(dz, weight))
-      return self.optimizer.step(half, grads, late.stats), late.loss
-    slope = jax.value_and_grad(self.local_loss)
-    loss, at_early = slope(views.early.params, views.early, b2)
-    weight = weight / 2
-    grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
-    half = self.optimizer.step(half, grads, late.stats)
-    return half, (late.loss + loss) / 2
+    loss = late.loss
+    if self.both:
+      slope = jax.value_and_grad(self.local_loss)
+      early_loss, at_early = slope(views.early.params, views.early, b2)
+      loss = (loss + early_loss) / 2
+      weight = weight / 2
+    # FOMAML: what moves is the network before it was adapted.
+    grads = late.pull(dz, weight)
+    if self.both:
+      grads = trees.add(grads, trees.scale(weight, at_early))
+    return self.optimizer.step(half, grads, late.stats), loss
 
   # Section 3.4: stochastic early features.
 
@@ -286,34 +263,24 @@ class Harmony(Adapting, Blended, Split):
     params = {name: server.params[name] for name in names}
     e, pull, passed = jax.vjp(trunk, params, has_aux=True)
     slope = jax.value_and_grad(csa, (0, 1))
-    options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
-    loss, at_both = slope(e, late, match, b1.real, **options)
+    loss, at_both = slope(e, e_late, match, b1.real, self.csa_margin)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
     (d_trunk,) = pull(d_early)
     return Alignment(loss=loss, d_late=d_late, d_trunk=d_trunk, passed=passed)
 
 
 def csa(
-  early: Array,
-  late: Array,
-  match: Array,
-  real: Array,
-  *,
-  margin: Array | float = 1.0,
-  normalize: bool = True,
+  early: Array, late: Array, match: Array, real: Array, margin: Array | float
 ) -> Array:
   """Contrastive semantic alignment l_CSA, the mean over a batch's pairs, [].
 
   mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 } (eq. 7; the pair
   loss of Motiian et al. 2017), where d_i = ||z'_i - z''_i|| for `early` z' and
-  `late` z'' [B, D], I is `match` [B] bool and m the margin. If not `normalize`,
-  embeddings need a smaller weight and a larger margin, because their squared
-  distance dominates the loss.
+  `late` z'' [B, D], I is `match` [B] bool and m the margin. Embeddings are
+  scaled to length 1, which the paper leaves open: with raw ones, weight 1 and
+  margin 1 training diverged.
   """
-  early, late = (x.astype(float) for x in (early, late))
-  if normalize:
-    early, late = map(losses.unit, (early, late))
-  d = losses.distance(early, late)
+  d = losses.distance(*(losses.unit(x.astype(float)) for x in (early, late)))
   attract = 0.5 * jnp.square(d)
   repel = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
   return losses.masked_mean(jnp.where(match, attract, repel), real)

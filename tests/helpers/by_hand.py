@@ -186,14 +186,12 @@ def whole_step(net: Net, data) -> tuple[float, Net]:
   return loss, {**walk_back(net, blocks(0), outs, dz)[0], **at_head}
 
 
-def csa(a, b, same, real, margin: float, normalize: bool):
+def csa(a, b, same, real, margin: float):
   """Contrastive alignment of two views: the loss, its gradients at a and b."""
-  u, v, size_a, size_b = a, b, 1.0, 1.0
-  if normalize:
-    size_a, size_b = (
-      np.maximum(np.sqrt((x**2).sum(1, keepdims=True)), 1e-6) for x in (a, b)
-    )
-    u, v = a / size_a, b / size_b
+  size_a, size_b = (
+    np.maximum(np.sqrt((x**2).sum(1, keepdims=True)), 1e-6) for x in (a, b)
+  )
+  u, v = a / size_a, b / size_b
   gap = u - v
   d = np.sqrt((gap**2).sum(1))
   short = np.maximum(margin - d, 0)
@@ -202,9 +200,8 @@ def csa(a, b, same, real, margin: float, normalize: bool):
   slope = np.where(same, 1.0, -short / np.where(d > 0, d, 1))
   du = (slope * real / n)[:, None] * gap
   dv = -du
-  if normalize:
-    du = (du - u * (u * du).sum(1, keepdims=True)) / size_a
-    dv = (dv - v * (v * dv).sum(1, keepdims=True)) / size_b
+  du = (du - u * (u * du).sum(1, keepdims=True)) / size_a
+  dv = (dv - v * (v * dv).sum(1, keepdims=True)) / size_b
   return loss, du, dv
 
 
@@ -264,7 +261,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
     z = rounded(walk(dagger, blocks(0, k), x2)[-1], o.form)
     early = walk(theta, blocks(k), z)
     losses["csa"], d_early, d_late = csa(
-      early[-1], late[-1], y1 == y2, real, o.csa_margin, o.csa_normalize
+      early[-1], late[-1], y1 == y2, real, o.csa_margin
     )
     for names, seen, d in ((blocks(k), early, d_early), (rear, late, d_late)):
       grads, _ = walk_back(theta, names, seen, d)

@@ -26,79 +26,70 @@ def row(*numbers):
   return jnp.array([numbers], float)
 
 
-def csa_at(a, b, same, *, margin=1.0, normalize=False):
+def csa_at(a, b, same, *, margin=1.0):
   """Value and both gradients for one real pair."""
 
   def loss(a, b):
-    return csa(a, b, same, YES, margin=margin, normalize=normalize)
+    return csa(a, b, same, YES, margin)
 
   value, (da, db) = jax.value_and_grad(loss, (0, 1))(a, b)
-  # The loss depends on a - b only, so the two gradients are opposite.
-  if not normalize:
-    np.testing.assert_allclose(da, -db, atol=TOL)
   return float(value), np.asarray(da[0]), np.asarray(db[0])
 
 
-def test_a_pair_by_hand():
-  # d = (3, 4), length 5: 1/2 25 and gradient d, whatever the margin.
-  value, da, _ = csa_at(row(4, 4), row(1, 0), YES, margin=2.0)
-  assert value == pytest.approx(12.5)
-  np.testing.assert_allclose(da, [3, 4], rtol=TOL)
-  # Two classes: 1/2 (7 - 5)^2 = 2; gradient -(7 - 5) d / 5.
-  value, da, _ = csa_at(row(4, 4), row(1, 0), NO, margin=7.0)
-  assert value == pytest.approx(2.0)
-  np.testing.assert_allclose(da, [-1.2, -1.6], rtol=TOL)
-  # Beyond the margin.
-  value, da, db = csa_at(row(4, 4), row(1, 0), NO, margin=4.9)
+def test_beyond_the_margin_nothing_pushes():
+  # (0.6, 0.8) and (1, 0) are sqrt 0.8 = 0.894 apart.
+  value, da, db = csa_at(row(3, 4), row(1, 0), NO, margin=0.89)
   assert value == 0 and not da.any() and not db.any()
 
 
-@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("z", [(0.0, 0.0), (3.0, 4.0)])
-def test_equal_embeddings_have_a_zero_gradient(z, normalize):
-  value, da, db = csa_at(row(*z), row(*z), YES, normalize=normalize)
+def test_equal_embeddings_have_a_zero_gradient(z):
+  value, da, db = csa_at(row(*z), row(*z), YES)
   assert value == 0 and not da.any() and not db.any()
   # Two classes at one point: the full 1/2 m^2, but no direction to prefer.
-  value, da, db = csa_at(row(*z), row(*z), NO, margin=3.0, normalize=normalize)
+  value, da, db = csa_at(row(*z), row(*z), NO, margin=3.0)
   assert value == pytest.approx(4.5)
   assert not da.any() and not db.any()
 
 
 def test_one_zero_embedding_has_a_finite_gradient():
   for same in (YES, NO):
-    _, da, db = csa_at(row(0, 0), row(3, 4), same, margin=3.0, normalize=True)
+    _, da, db = csa_at(row(0, 0), row(3, 4), same, margin=3.0)
     assert np.isfinite(da).all() and np.isfinite(db).all()
 
 
 def test_normalised_embeddings_do_not_depend_on_length():
   # u = (0.6, 0.8), v = (1, 0): ||u - v||^2 = 0.16 + 0.64 = 0.8.
-  value, da, db = csa_at(row(6, 8), row(5, 0), YES, normalize=True)
+  value, da, db = csa_at(row(6, 8), row(5, 0), YES)
   assert value == pytest.approx(0.4)
   # 1/2 ||u - v||^2 = 1 - u.v: -(v - u (u.v)) / ||a|| with u.v = 0.6, ||a|| 10.
   np.testing.assert_allclose(da, [-0.064, 0.048], rtol=TOL)
   # -(u - v (u.v)) / ||b|| with ||b|| = 5.
   np.testing.assert_allclose(db, [0, -0.16], atol=TOL)
-  long, *_ = csa_at(row(60, 80), row(0.5, 0), YES, normalize=True)
+  long, *_ = csa_at(row(60, 80), row(0.5, 0), YES)
   assert long == pytest.approx(0.4)
   # Apart by sqrt 0.8: margin 1 leaves 1/2 (1 - sqrt 0.8)^2.
-  value, *_ = csa_at(row(6, 8), row(5, 0), NO, normalize=True)
+  value, *_ = csa_at(row(6, 8), row(5, 0), NO)
   assert value == pytest.approx(0.5 * (1 - np.sqrt(0.8)) ** 2, rel=TOL)
 
 
 def test_csa_is_the_mean_over_real_pairs():
-  a = jnp.array([[4.0, 4], [4, 4], [900, 0], [1, 1]])
-  b = jnp.array([[1.0, 0], [1, 0], [0, 900], [1, 1]])
+  a = jnp.array([[6.0, 8], [6, 8], [900, 0], [1, 1]])
+  b = jnp.array([[5.0, 0], [5, 0], [0, 900], [1, 1]])
   same = jnp.array([True, False, True, True])
   real = jnp.array([True, True, False, True])
 
   def loss(a):
-    return csa(a, b, same, real, margin=7.0, normalize=False)
+    return csa(a, b, same, real, 1.0)
 
   value, grad = jax.value_and_grad(loss)(a)
-  assert float(value) == pytest.approx((12.5 + 2 + 0) / 3)
-  np.testing.assert_allclose(
-    grad, np.array([[3, 4], [-1.2, -1.6], [0, 0], [0, 0]]) / 3, rtol=TOL
-  )
+  short = 1 - np.sqrt(0.8)
+  assert float(value) == pytest.approx((0.4 + short**2 / 2 + 0) / 3, rel=TOL)
+  # A pair of two classes is pushed by short / d times as much.
+  pulled = np.array([-0.064, 0.048])
+  pushed = -short / np.sqrt(0.8) * pulled
+  want = np.array([pulled, pushed, [0, 0], [0, 0]]) / 3
+  np.testing.assert_allclose(grad, want, atol=TOL)
 
 
 def test_masked_mean():
