@@ -276,8 +276,8 @@ class Method:
   def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
-    A block that no step has moved (`copy.touched`), since no features passed
-    it, is left out: it would hold the mean back. Where one server serves all
+    A block that no step has moved, since no features passed it, is left out: it
+    would hold the mean back (`Optimizer.step` marks moves in `touched`). Where one server serves all
     clients, it is the copy, and `context` is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)

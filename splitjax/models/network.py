@@ -153,9 +153,10 @@ class Backbone:
     return self.exits[int(name.removeprefix("exit"))]
 
   def mean_loss(self, logits: Array, label: Array, real: Array) -> Array:
-    """Computes the task's loss of a batch, the mean over its real samples.
+    """Computes sum_i real_i l_i / max(sum_i real_i, 1), [], of a batch.
 
-    Logits are [B, C], `label` is [B] int32, `real` [B] bool; the loss is [].
+    l is the task's loss, cross-entropy unless the config names another. Logits
+    are [B, C], `label` is [B] int32, `real` [B] bool.
     """
     return losses.masked_mean(self.loss(logits, label), real)
 
