@@ -277,8 +277,8 @@ class Method:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
     A block that no step has moved, since no features passed it, is left out: it
-    would hold the mean back (`Optimizer.step` marks moves in `touched`). Where one server serves all
-    clients, it is the copy, and `context` is ().
+    would hold the mean back (`Optimizer.step` marks moves in `touched`). Where
+    one server serves all clients, it is the copy, and `context` is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)
     return shares_of(copy.net, weights)

@@ -155,8 +155,8 @@ class Backbone:
   def mean_loss(self, logits: Array, label: Array, real: Array) -> Array:
     """Computes sum_i real_i l_i / max(sum_i real_i, 1), [], of a batch.
 
-    l is the task's loss, cross-entropy unless the config names another. Logits
-    are [B, C], `label` is [B] int32, `real` [B] bool.
+    l is the task's loss, by default cross-entropy. Logits are [B, C], `label`
+    is [B] int32, `real` [B] bool.
     """
     return losses.masked_mean(self.loss(logits, label), real)
 
