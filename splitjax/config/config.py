@@ -427,8 +427,6 @@ class Config(FieldGroup):
   participants_per_round: Count | None = None  #: P; None for all
   rounds: Count = 120  #: R
   local_epochs: Count = 1  #: passes over a client's data in a round
-  #: of every client in a round, in place of local_epochs
-  local_steps: Count | None = None
   batch_size: Count = 50  #: B
   loss: Spec = named("LOSSES", "cross_entropy")  #: of steps that use labels
   optimizer: OptimizerConfig = group(OptimizerConfig)  #: the outer optimiser

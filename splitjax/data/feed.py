@@ -29,7 +29,6 @@ class BatchPlan(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]  #: standard deviations, likewise
   augment: tuple[str, ...] = ()  #: augmentations, as data.augment names them
-  limit: int | None = None  #: most local steps of a client in a round
   steps: int = 1  #: local steps per epoch of the client with the most steps
   equal: bool = True  #: whether every client of the cohort takes `steps` steps
 
@@ -49,15 +48,10 @@ class BatchPlan(NamedTuple):
     """Counts local steps of a round and the samples in them, [N] int each.
 
     `size` [N] counts the clients' samples. `epochs`, unless None, replaces the
-    plan's epochs and lifts its limit.
+    plan's epochs.
     """
-    of_epoch = -(-size // self.batch)
-    if epochs is not None or self.limit is None:
-      epochs = epochs or self.epochs
-      return epochs * of_epoch, epochs * size
-    steps = np.minimum(self.limit, self.epochs * of_epoch)
-    passes, partial = np.divmod(steps, np.maximum(of_epoch, 1))
-    return steps, passes * size + np.minimum(partial * self.batch, size)
+    epochs = epochs or self.epochs
+    return epochs * -(-size // self.batch), epochs * size
 
 
 class Samples(NamedTuple):

@@ -82,7 +82,7 @@ def fold(key: Array, *paths: Sequence[int | Array]) -> Array:
 def plan_of(stage: Stage, plan: BatchPlan) -> BatchPlan:
   """Returns the plan of a stage, which may have its own number of epochs."""
   epochs = 0 if stage.once else stage.epochs
-  return plan if epochs is None else plan._replace(epochs=epochs, limit=None)
+  return plan if epochs is None else plan._replace(epochs=epochs)
 
 
 def draws_of(
@@ -146,15 +146,10 @@ def schedule(
 
   With B = 4, two epochs and 8 samples at the largest client of the cohort, T is
   4. A client of 6 samples has batches of 4, 2, 4 and 2, one of 3 samples has 3,
-  0, 3 and 0: padding ends an epoch. With `plan.limit` 2, T is 2: of the latter
-  client the first two steps that are not padding, 3 and 3.
+  0, 3 and 0: padding ends an epoch.
   """
   width = len(samples.shard.rows)
   rows, real = samples.round_batches(draws.orders[number][..., :width])
-  if samples.plan.limit is not None:
-    order = jnp.argsort(~real.any(axis=1), stable=True)
-    steps = order[: samples.plan.limit]
-    rows, real = trees.take((rows, real), steps)
   return Schedule(
     rows=rows,
     real=truncated(real, struck.share) & struck.active,
@@ -174,11 +169,8 @@ def batches_of(
   step s of epoch e, with 3 steps in an epoch t = 3 e + s, has e EPOCH + s. With
   t itself the draws of a client would depend on the largest of its cohort.
   """
-  plan = samples.plan
-  number = t
-  if plan.limit is None:
-    epoch, step = jnp.divmod(t, plan.steps)
-    number = epoch * _EPOCH + step
+  epoch, step = jnp.divmod(t, samples.plan.steps)
+  number = epoch * _EPOCH + step
   key = jax.random.fold_in(steps.step_key, number)
   batches = []
   for view, augment_key in enumerate(steps.augment_keys):

@@ -132,10 +132,6 @@ def releases(end: End) -> dict[str, list[Release]]:
   """
   subject = end.subject
   config = subject.config
-  epochs = np.asarray(config.local_epochs)
-  if config.local_steps is not None:
-    batches = -(-subject.sizes // subject.batch)
-    epochs = -(-config.local_steps // np.maximum(batches, 1))
   sent = messages_of_steps(subject)
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
@@ -143,7 +139,7 @@ def releases(end: End) -> dict[str, list[Release]]:
     if kind not in config.privacy.noisy() or not any(counts):
       continue
     passes = sum(
-      count * (stage.epochs or epochs)
+      count * (stage.epochs or config.local_epochs)
       for count, stage in zip(counts, subject.method.stages(), strict=True)
     )
     noise = getattr(config.privacy, kind).noise

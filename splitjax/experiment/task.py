@@ -254,7 +254,6 @@ def make_subject(task: Task, key: str, chunk: int | None = None) -> Subject:
     mean=task.network.mean,
     std=task.network.std,
     augment=config.data.augment,
-    limit=config.local_steps,
   )
   queue = Queue(
     order=config.order.name,

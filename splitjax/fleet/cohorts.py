@@ -34,21 +34,16 @@ def deal(
   """Returns each cohort's plan and data, and the queue of a method's clients.
 
   `split` are inputs [Z, ...] and labels [Z] int32; `parts` and `validation` are
-  rows of it for each client. `plan` has the epochs of a round without its limit
-  of steps. `groups` [N] int are those of the partition, if it has any. If the
-  method's clients are served in turn, their order goes by these groups, or else
-  by the label of most of a client's samples, in a tie the lowest.
+  rows of it for each client. `groups` [N] int are those of the partition, if it
+  has any. If the method's clients are served in turn, their order goes by these
+  groups, or else by the label of most of a client's samples, in a tie the
+  lowest.
   """
   image, label = split
   host_label = np.asarray(label)
   count = functools.partial(np.bincount, minlength=method.backbone.classes)
   counts = np.stack([count(host_label[part]) for part in parts])  # [N, C]
   sizes = counts.sum(axis=1)
-  if plan.limit is not None:
-    # As many epochs as give every client its steps.
-    steps = -(-sizes // plan.batch)
-    least = int(steps[steps > 0].min(initial=plan.limit))
-    plan = plan._replace(epochs=-(-plan.limit // least))
   plans = []
   shards = []
   for cohort in fleet.cohorts:

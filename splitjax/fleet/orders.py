@@ -114,11 +114,10 @@ def positions_of_steps(queue: Queue, plan: BatchPlan, width: int) -> np.ndarray:
     [np.argsort(order(queue, r), kind="stable") for r in range(queue.rounds)]
   )
   clients = np.split(by_client, np.cumsum(queue.steps)[:-1], axis=1)
-  # A client with fewer steps takes the first ones of every epoch. With a limit
-  # all take equally many, without gaps.
-  shape = (plan.epochs, plan.steps) if plan.limit is None else (1, plan.limit)
-  table = np.full((width, queue.rounds, *shape), NO_TURN, np.int32)
+  # A client with fewer steps takes the first ones of every epoch.
+  shape = width, queue.rounds, plan.epochs, plan.steps
+  table = np.full(shape, NO_TURN, np.int32)
   for row, of_client in zip(table, clients, strict=False):
-    taken = of_client.reshape(queue.rounds, shape[0], -1)
+    taken = of_client.reshape(queue.rounds, plan.epochs, -1)
     row[:, :, : taken.shape[-1]] = taken
   return table.reshape(width, queue.rounds, -1)

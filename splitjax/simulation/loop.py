@@ -96,7 +96,6 @@ def simulate(
   *,
   batch: int = 50,
   epochs: int = 1,
-  steps: int | None = None,
   fleet: Fleet | None = None,
   participants: int | None = None,
   validation: np.ndarray | None = None,
@@ -113,7 +112,6 @@ def simulate(
     parts: rows of each client.
     batch: batch size.
     epochs: local epochs of a round.
-    steps: local steps of a round; None: those of `epochs`.
     fleet: the clients; None: made from `method`, `participants` and `seed`.
     participants: clients sampled per round; None: all.
     validation: rows that every client validates on, if its method does.
@@ -151,7 +149,6 @@ def simulate(
     epochs=epochs,
     mean=mean,
     std=std,
-    limit=steps,
   )
   split = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   queue = Queue(order=order, rounds=rounds, seed=seed)

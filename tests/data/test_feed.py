@@ -137,10 +137,10 @@ def test_plan_of_a_cohort():
     ([12, 9, 10], 4, (4, 3, True)),
     ([3, 11], 64, (11, 1, True)),  # shrinks to the largest client
   ):
-    plan = data.BatchPlan(batch, 5, (0.5,), (2.0,), ("crop",), 7)
+    plan = data.BatchPlan(batch, 5, (0.5,), (2.0,), ("crop",))
     made = plan.for_clients(sizes)
     assert (made.batch, made.steps, made.equal) == want
-    assert made[1:6] == plan[1:6]
+    assert made[1:5] == plan[1:5]
 
 
 def test_shards_pad_and_count():

@@ -42,7 +42,7 @@ DOMAINS = {
   "eval__domains": "contrast",
   "eval__metrics": "ece",
 }
-SCHEDULED = {"optimizer__schedule": "cosine", "local_steps": 5}
+SCHEDULED = {"optimizer__schedule": "cosine"}
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
 # sampled; an optimiser of means; two stages, and a memory of the client and of

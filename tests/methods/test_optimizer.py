@@ -1,4 +1,4 @@
-"""Optimisers of steps and of means, their rates, clipping, local steps.
+"""Optimisers of steps and of means, their rates, clipping, work.
 
 Against optax, formulas and loops in NumPy, in float64.
 """
@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import tiny
 import worlds as toys
 from refusals import refused
 from worlds import distance, same_bits
 
-from splitjax import evaluation, experiment, trees
+from splitjax import trees
 from splitjax.data import BatchPlan
 from splitjax.methods import METHODS, Share, shares_of
 from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES, Optimizer, Outer
@@ -215,24 +214,14 @@ def test_the_floor_falls_with_the_servers_rate():
   np.testing.assert_allclose(optimizer.at_server.lr, 3 * LR / 5, rtol=1e-12)
 
 
-def test_the_work_of_local_steps_by_hand():
-  """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
-  plan = BatchPlan(4, 9, (), (), limit=7)
+def test_the_work_of_a_round_by_hand():
+  """Ten samples in batches of 4: 4 + 4 + 2."""
+  plan = BatchPlan(4, 3, (), ())
   size = np.array([10, 3, 0])
   steps, samples = plan.of_round(size)
-  assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
+  assert steps.tolist() == [9, 3, 0] and samples.tolist() == [30, 9, 0]
   steps, samples = plan.of_round(size, epochs=2)
   assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
-
-
-def test_costs_and_batches_have_the_local_steps_of_the_config():
-  draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
-  subject = experiment.make_subject(
-    experiment.build(tiny.resolved(draft)), "own"
-  )
-  assert evaluation.whole_round(subject).steps.tolist() == [7] * 6
-  (plan,) = subject.plans
-  assert (plan.epochs * -(-subject.sizes // plan.batch)).min() >= 7
 
 
 NONE = Outer(name="fedavgm", lr=1.0, beta1=0.0)

@@ -60,11 +60,10 @@ class Play(NamedTuple):
 
 @functools.cache
 def played(
-  name, rounds, *, depths=(4,) * 4, few=None, steps=None,
-  optimizer=PLAIN, **options,
-):  # fmt: skip
+  name, rounds, *, depths=(4,) * 4, few=None, optimizer=PLAIN, **options
+):
   """Plays rounds of a method, with `few` clients in each."""
-  world = toys.population(NET, depths, PARTS, participants=few, steps=steps)
+  world = toys.population(NET, depths, PARTS, participants=few)
   method = METHODS[name](backbone=NET, optimizer=optimizer, **options)
   state, states, present = toys.start(world, method), [], []
   for _ in range(rounds):
@@ -100,12 +99,12 @@ def follow(play: Play, of_client: Callable, tol: float, memory: bool) -> None:
         toys.assert_close(by_hand.arrays(kept.params), own[n], tol)
 
 
-def descended(net, n, slope=None, count=None):
+def descended(net, n, slope=None):
   """A network after client n's steps of gradient descent.
 
   `slope` is network -> gradient, by default that of the client's loss.
   """
-  for _ in range(count or STEPS[n]):
+  for _ in range(STEPS[n]):
     net = minus(net, slope(net) if slope else gradient(net, n), LR)
   return net
 
@@ -226,10 +225,6 @@ def test_epochs_of_the_head_are_of_the_clients_own_steps():
   _, (metrics,) = toys.train(world(), make("fedrep", head_epochs=3), 1)
   assert metrics.steps.tolist() == [4 * steps for steps in (3, 2, 2, 1)]
   assert np.isfinite(metrics.losses["client"])
-  # The config's number of local steps is of the body alone.
-  limited = toys.population(NET, (4,), toys.parts_of((10,)), steps=2)
-  _, (metrics,) = toys.train(limited, make("fedrep", head_epochs=3), 1)
-  assert metrics.steps.tolist() == [3 * 3 + 2]
 
 
 @pytest.mark.slow
@@ -473,9 +468,9 @@ def test_fedproto_answers_by_the_nearest_prototype():
 
 
 def test_two_rounds_of_fedavg_in_numpy():
-  """Five local steps, a schedule, and uniform weights."""
+  """With a schedule and uniform weights."""
   optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
-  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
+  play = played("fedavg", 2, optimizer=optimizer, mean="uniform")
   w = first()
   for state, rate in zip(play.states, (1.0, 0.5), strict=True):
 
@@ -483,7 +478,7 @@ def test_two_rounds_of_fedavg_in_numpy():
       return by_hand.scaled(rate, gradient(net, n))
 
     w = by_hand.averaged(
-      [(1, descended(w, n, functools.partial(slope, n=n), 5)) for n in range(4)]
+      [(1, descended(w, n, functools.partial(slope, n=n))) for n in range(4)]
     )
     toys.assert_close(play.networks(state)[0], w, 1e-7)
 
