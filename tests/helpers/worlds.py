@@ -167,12 +167,9 @@ def population(
   parts: tuple[tuple[int, ...], ...],
   *,
   participants: int | None = None,
-  **plan: Any,
+  epochs: int = 1,
 ) -> Simulation:
-  """Clients of these depths with these rows of the stock, for any method.
-
-  `plan` is epochs and steps of `simulate`.
-  """
+  """Clients of these depths with these rows of the stock, for any method."""
   cohorts = tuple(
     Cohort(depth, tuple(n for n, k in enumerate(depths) if k == depth))
     for depth in sorted(set(depths))
@@ -182,7 +179,7 @@ def population(
   method = METHODS["local"](backbone=net, optimizer=Optimizer(lr=0.1))
   rows = [np.array(part) for part in parts]
   return simulation.simulate(
-    method, *stock(), rows, fleet=fleet, batch=4, **plan
+    method, *stock(), rows, fleet=fleet, batch=4, epochs=epochs
   )
 
 
