@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy import ndarray
 
-from splitjax.fields import Count, NotNegative, Positive, Probability
+from splitjax.fields import Count, NotNegative, Positive
 from splitjax.fleet.fleets import even_depths
 from splitjax.fleet.resources import Devices
 from splitjax.models import sizes
@@ -24,8 +24,8 @@ from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
 _MOST_LEVELS = 4
-"""The most split depths that `supersfl` and `dfl` use if `levels` is None: each
-depth is traced into the round, so compile time grows with their number."""
+"""The most split depths that `supersfl` uses if `levels` is None: each depth is
+traced into the round, so compile time grows with their number."""
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> ndarray:
@@ -61,30 +61,6 @@ def supersfl(
   return _in_levels(depth, backbone.cuts, levels)
 
 
-def dfl(
-  devices: Devices,
-  backbone: Backbone,
-  seed: int,
-  *,
-  alpha: Probability = 0.5,
-  levels: Count | None = None,
-) -> ndarray:
-  """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
-
-  `alpha` is the weight of the time. Depths are rounded down (`_in_levels`).
-  """
-  depth = cheapest_cuts(devices, backbone, alpha)
-  return _in_levels(depth, backbone.cuts, levels)
-
-
-def cheapest_cuts(
-  devices: Devices, backbone: Backbone, alpha: float
-) -> ndarray:
-  """Finds each client's cut of the least cost (`cut_costs`), [N] int."""
-  cost = cut_costs(devices, backbone, alpha)
-  return np.array(backbone.cuts)[cost.argmin(axis=1)]
-
-
 def feature_bytes(backbone: Backbone) -> ndarray:
   """Counts the bytes [K] of a sample's features; a number takes 4 bytes."""
   outputs = sizes.outputs(backbone)
@@ -94,7 +70,7 @@ def feature_bytes(backbone: Backbone) -> ndarray:
 
 
 def cut_costs(devices: Devices, backbone: Backbone, alpha: float) -> ndarray:
-  """Computes the costs [N, K]: alpha T / |T| + (1 - alpha) E / |E|.
+  """Computes DFL's costs [N, K] of cuts: alpha T / |T| + (1 - alpha) E / |E|.
 
   T is the time that a training sample takes at each cut, 3 (client / compute +
   server / P) + 2 size / bandwidth, with the FLOPs of a forward pass at client
@@ -139,5 +115,5 @@ def _in_levels(
   return used[np.maximum(below, 0)]
 
 
-ALLOCATIONS = {"even": even, "supersfl": supersfl, "dfl": dfl}
+ALLOCATIONS = {"even": even, "supersfl": supersfl}
 """Name -> allocation. Add your own before a config names it."""

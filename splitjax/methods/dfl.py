@@ -74,7 +74,8 @@ class DFL(Unaveraged):
       return np.full(count, self.cut)
     alike = Devices(*[(1.0,) * count] * 4)
     devices = fleet.hardware or alike
-    return allocation.cheapest_cuts(devices, self.backbone, self.alpha)
+    cost = allocation.cut_costs(devices, self.backbone, self.alpha)
+    return np.array(self.backbone.cuts)[cost.argmin(axis=1)]
 
   def first_client(self, net, size):
     # Its weight in the mean of its cluster.
