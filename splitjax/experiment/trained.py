@@ -29,7 +29,7 @@ from splitjax.fleet.cohorts import group_of
 from splitjax.fleet.fleets import Fleet, client_of, own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.models.network import embedding, init, prefix, select
+from splitjax.models.network import init, prefix, select
 from splitjax.types import Client, Net, Shard, State, UserError
 
 
@@ -136,19 +136,6 @@ class Trained(NamedTuple):
     path = files.expanded(path)
     path.write_bytes(artifact.serialize())
     return path
-
-  def embeddings(self, n: AnyClient, image: np.ndarray) -> Array:
-    """Returns the input z_S of the server's head at client n, [B, D] float32.
-
-    Raises UserError if clients hold the whole network: there is no server.
-    """
-    if self.method.uncut:
-      raise UserError(
-        "embeddings are the server's, and clients of this method have the"
-        " whole network: load a method that cuts it, such as splitgp"
-      )
-    x = self._standardised(jnp.asarray(self._fitting(image)))
-    return embedding(self.network.backbone, *self._pair(n), x)
 
   def new_client(
     self, image: np.ndarray, label: np.ndarray, *, depth: int | None = None

@@ -15,6 +15,7 @@ from selected import selected, timeless, values
 
 import splitjax
 from splitjax import METRICS, evaluation, experiment, models
+from splitjax.data import standardise
 from splitjax.reports import numbers
 
 FIGURES = "blank"
@@ -289,8 +290,6 @@ def test_a_whole_network_answers_without_the_server(ran):
   assert answer.shape == (4,) and not away.any()
   assert trained.thresholds is None
   np.testing.assert_array_equal(trained.predict(2, image, None)[0], answer)
-  with refused("embeddings"):
-    trained.embeddings(0, image)
   # Clients keep nothing between rounds; fine-tuned ones are kept beside.
   assert not jax.tree.leaves(trained.state.clients)
   kernels = (
@@ -308,9 +307,12 @@ def test_what_is_kept_is_what_a_loaded_client_embeds(ran, stored):
   assert kept["pool"] == "test" and kept["row"] == GATED[1]
   data = experiment.build(config).data
   np.testing.assert_array_equal(kept["label"], data.test_label[kept["rows"]])
-  assert kept["depth"].tolist() == list(trained.network.fleet.depths)
+  net = trained.network
+  assert kept["depth"].tolist() == list(net.fleet.depths)
+  x = standardise(data.test_image[kept["rows"]], net.mean, net.std)
   for n in range(6):
-    embedded = trained.embeddings(n, data.test_image[kept["rows"]])
+    pair = trained.client(n), trained.server(n)
+    embedded = models.embedding(net.backbone, *pair, x)
     np.testing.assert_allclose(kept["embedding"][n], embedded, atol=1e-4)
   for metric in ("silhouette", "distance_ratio"):
     assert selected(results, metric).row.tolist() == [GATED[1]]

@@ -139,8 +139,6 @@ def test_other_images_and_clients_are_refused(tmp_path):
   for image in others:
     with refused("image"):
       method.predict(CLIENT, image, 0.1)
-    with refused("image"):
-      method.embeddings(CLIENT, image)
   for threshold in (None, np.nan):
     with refused("threshold"):
       method.predict(CLIENT, x, threshold)
