@@ -234,7 +234,7 @@ def parse(argv: Sequence[str]) -> Command:
   if not values.config:
     return command
   path, _ = loading.find(values.config)
-  if loading.is_own(path) and path.suffix == ".py":
+  if loading.is_users(path) and path.suffix == ".py":
     command = command._replace(file=str(path))
   if values.mode in _CONFIGURED:
     runs = plan(loading.load(values.config), values.sweep, changes)

@@ -231,12 +231,17 @@ def written(value: Any) -> str:
   return text if len(text) <= 200 else f"{text[:197]}..."
 
 
+def unquoted(value: Any) -> str:
+  """Formats a value as `written`, a text without its quotes."""
+  return written(value).strip("'\"")
+
+
 def unknown(
   path: str, name: Any, names: Iterable[str], kind: str = "name"
 ) -> str:
   """Writes the error for an unknown name, with the choices."""
   names = [str(name) for name in names]
-  text = written(name).strip("'")
+  text = unquoted(name)
   similar = difflib.get_close_matches(text, names, 1)
   hint = f"; did you mean {similar[0]!r}?" if similar else ""
   choices = f"choices: {shown(text, names)}" if names else "there are none"

@@ -1,7 +1,7 @@
-"""Rules that compiled programs know by their names alone.
+"""Registry entries that compiled programs use: optimizers, schedules, ...
 
-To jax a method with `optimizer.name="mine"` stays the same method when a cell
-of a notebook defines OPTIMIZERS["mine"] anew, and would run as before.
+A program knows an entry by its name alone. When a cell of a notebook defines
+OPTIMIZERS["mine"] anew, it would miss that, and run as before.
 """
 
 from collections.abc import Mapping
@@ -13,30 +13,27 @@ from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.engine.loops import TOPOLOGIES
 from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
 
-_RULES: dict[str, Mapping[str, Any]] = {
+_REGISTRIES: dict[str, Mapping[str, Any]] = {
   "augmentation": AUGMENTATIONS,
   "topology": TOPOLOGIES,
   "optimizer": OPTIMIZERS,
   "schedule": SCHEDULES,
 }
-"""Kind of rule -> its registry."""
 
-_used: dict[tuple[str, str], Any] = {}  # (kind, name) -> its entry
-_replaced: list[str] = []  # names whose entry was another one later
+_seen: dict[tuple[str, str], list[Any]] = {}
+"""(registry, name) -> the entries that the name has had, the newest last."""
 
 
-def forget_replaced() -> int:
-  """Drops jax's traces if a rule was replaced since the last call.
+def refresh() -> int:
+  """Clears jax's caches if an entry was replaced since the last call.
 
   Returns:
-    How many rules were replaced so far, for keys of compiled programs.
+    How many entries were replaced so far, for keys of compiled programs.
   """
-  count = len(_replaced)
-  for kind, registry in _RULES.items():
-    for name, rule in registry.items():
-      if _used.setdefault((kind, name), rule) is not rule:
-        _used[kind, name] = rule
-        _replaced.append(name)
-  if len(_replaced) > count:
-    jax.clear_caches()
-  return len(_replaced)
+  for kind, registry in _REGISTRIES.items():
+    for name, entry in registry.items():
+      entries = _seen.setdefault((kind, name), [entry])
+      if entries[-1] is not entry:
+        entries.append(entry)
+        jax.clear_caches()
+  return sum(len(entries) - 1 for entries in _seen.values())

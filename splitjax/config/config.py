@@ -30,6 +30,7 @@ from splitjax.fields import (
   convert,
   shown,
   unknown,
+  unquoted,
   written,
 )
 from splitjax.files import plain
@@ -99,7 +100,7 @@ class FieldGroup(Checked):
 
   def lacks(self, name: str) -> str:
     """Writes the error for a path that there is not."""
-    path = written(self.path(name))[1:-1]  # a path may hold anything
+    path = unquoted(self.path(name))  # which may hold anything
     if similar := near(path):
       return f"{path}: unknown field; did you mean {' or '.join(similar)}?"
     prefix = path.rpartition(".")[0]

@@ -27,13 +27,14 @@ def names() -> list[str]:
   return [x.stem for x in files if "get_config" in x.read_text("utf-8")]
 
 
-def is_own(path: Path) -> bool:
+def is_users(path: Path) -> bool:
   """Checks if a config file is a user's."""
   return path.resolve().parent != _CONFIGS
 
 
 def find(text: str) -> tuple[Path, str]:
-  """Splits FILE.py:WORDS or NAME:WORDS into the file and the words."""
+  """Splits FILE.py:WORDS or NAME:WORDS into the file and the words, or ""."""
+  # A path may hold colons, a name may not. All texts have this form.
   form = r"^(.*\.(?:py|json)|[^:]*)(?::(.*))?$"
   name, words = re.findall(form, text, re.DOTALL)[0]
   path = Path(name).expanduser()
@@ -60,8 +61,8 @@ def load(text: str) -> Config:
   with _located(path):
     c = module.get_config(words) if words else module.get_config()
   if not isinstance(c, Config):
-    text = f"get_config() returns {c!r:.99}; it must return the config"
-    raise UserError(f"--config={path}: {text}")
+    problem = f"get_config() returns {c!r:.99}; it must return the config"
+    raise UserError(f"--config={path}: {problem}")
   return c
 
 
@@ -75,15 +76,16 @@ def execute(path: str | Path) -> types.ModuleType:
   origin = importlib.util.spec_from_file_location("config_file", path)
   if not path.is_file() or origin is None or origin.loader is None:
     raise UserError(f"config={str(path)!r}: there is no such Python file")
-  if is_own(path) and str(path.parent) not in sys.path:
+  if is_users(path) and str(path.parent) not in sys.path:
     sys.path.insert(0, str(path.parent))
-  # A user may have a package `configs`, whose modules come first in his files.
+  # A user may have a package `configs` as well: a file finds the modules of its
+  # own side first.
   package = PathFinder.find_spec("configs")
-  folders = [*((package and package.submodule_search_locations) or ())]
-  if _CONFIGS not in [Path(folder).resolve() for folder in folders]:
-    folders.insert(len(folders) if is_own(path) else 0, str(_CONFIGS))
+  theirs = [*((package and package.submodule_search_locations) or ())]
+  if _CONFIGS not in [Path(folder).resolve() for folder in theirs]:
+    ours = [str(_CONFIGS)]
     shared = types.ModuleType("configs")
-    shared.__path__ = folders
+    shared.__path__ = theirs + ours if is_users(path) else ours + theirs
     sys.modules["configs"] = shared
   module = importlib.util.module_from_spec(origin)
   sys.modules["config_file"] = module  # annotations are looked up there
@@ -106,7 +108,7 @@ def _of_run(path: Path) -> Config:
   c = Config.from_dict(tree)
   if isinstance(seed, int):
     c.seed = seed
-  else:
+  else:  # a sentence, which says that the run has a folder for each seed
     folders = [p.name.removeprefix("seed") for p in path.parent.glob("seed*")]
     seeds = sorted(int(number) for number in folders if number.isdecimal())
     vary(c, {"seed": seeds or (0,)})
@@ -121,6 +123,6 @@ def _located(path: Path) -> Iterator[None]:
   except UserError as error:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename) == path.resolve()]
-    if not lines or not is_own(path):
+    if not lines or not is_users(path):
       raise
     raise UserError(f"{error} ({path.name}, line {lines[-1]})") from error

@@ -20,7 +20,7 @@ from splitjax.config.config import (
   value_of,
   within,
 )
-from splitjax.fields import Bounds, Text, convert, split, written
+from splitjax.fields import Bounds, Text, convert, split, unquoted, written
 from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
@@ -49,7 +49,8 @@ def plan(
 
   Args:
     config: the config, with or without `sweep`.
-    swept: FIELD=VALUE,VALUE of the command line, in place of the config's.
+    swept: FIELD=VALUE,VALUE of the command line. Where the config sweeps the
+      same field, these values replace its values; its other fields stay swept.
     overridden: field -> the one value that the command line sets. The report
       lists these fields beside a paper's numbers.
   """
@@ -82,12 +83,13 @@ def plan(
     cell = copy.deepcopy(config)
     cell.sweep = {}
     if cell.paper:
+      # The config.json of a run has the fields that its command set.
       cell.changed = changed or cell.changed
-    with naming(written(_folder(values)).strip("'")):
+    with naming(unquoted(_folder(values))):
       assign(cell, {**overridden, **values})
       check(cell)
     # Folders are named by values as read: 0.10 and 0.1 are one cell.
-    values = {path: _plain(value_of(cell, path)) for path in axes}
+    values = {path: _spec_text(value_of(cell, path)) for path in axes}
     name = _folder(values)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
@@ -116,7 +118,7 @@ def read_axes(swept: Sequence[str]) -> dict[str, tuple[Text, ...]]:
     words = split(values)
     if not path or not words or "" in words:
       form = "must be FIELD=VALUE,VALUE, as in --sweep=optimizer.lr=0.01,0.05"
-      raise UserError(f"--sweep={written(text)[1:-1]} {form}")
+      raise UserError(f"--sweep={unquoted(text)} {form}")
     if path in axes:
       raise UserError(f"--sweep={path}: given twice: name all values in one")
     axes[path] = tuple(map(Text, words))
@@ -124,8 +126,8 @@ def read_axes(swept: Sequence[str]) -> dict[str, tuple[Text, ...]]:
   return axes
 
 
-def _plain(value: Any) -> Any:
-  """Turns names into the texts that say them."""
+def _spec_text(value: Any) -> Any:
+  """Writes names with options as text; other values stay as they are."""
   if isinstance(value, dict):
     words = {key: str(spec) for key, spec in value.items()}
     return ",".join(w if k == w else f"{k}={w}" for k, w in words.items())

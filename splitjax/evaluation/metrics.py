@@ -48,22 +48,27 @@ def ece(
   if np.isnan(sure).any():
     return np.nan
   bin_of = np.maximum(np.ceil(sure * bins).astype(int) - 1, 0)
-  apart = np.bincount(bin_of, (answers == labels) - sure, bins)
-  return float(np.abs(apart).sum() / len(labels))
+  correct = answers == labels
+  # |B_m| (acc - conf) of each bin: the means' counts cancel.
+  gap = np.bincount(bin_of, weights=correct - sure, minlength=bins)
+  return float(np.abs(gap).sum() / len(labels))
 
 
 METRICS: dict[str, Callable[..., float]] = {"ece": ece}
 
 
-def take_probabilities(specs: Mapping[str, Spec]) -> bool:
-  """Checks if any metric of a config takes a third argument, probabilities."""
-  return any(_arguments(spec) > 2 for spec in specs.values())
+def any_takes_probabilities(specs: Mapping[str, Spec]) -> bool:
+  """Checks if a metric of a config takes a third argument, probabilities."""
+  return any(_takes_probabilities(spec) for spec in specs.values())
 
 
-def _arguments(spec: Spec) -> int:
-  """Counts what a metric takes of labels, answers and probabilities: 2 or 3."""
+def _takes_probabilities(spec: Spec) -> bool:
+  """Checks if a metric has a third parameter that is passed by position."""
   parameters = inspect.signature(METRICS[spec.name]).parameters.values()
-  return max(2, sum(p.kind is not p.KEYWORD_ONLY for p in parameters))
+  by_position = [
+    p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters
+  ]
+  return sum(by_position) > 2
 
 
 def check_metrics(
@@ -79,7 +84,7 @@ def check_metrics(
   for key, spec in specs.items():
     text = f"a report has another {key}; choose another key"
     require(key not in taken, f"eval.metrics.{key}: {text}")
-    _number(key, spec, (label, label, sure))
+    _number(key, spec, [label, label, sure])
 
 
 def measure(
@@ -89,27 +94,29 @@ def measure(
 
   NaN for a client without samples. Raises UserError if one returns no number.
   """
-  exits, labels, samples, _ = answered
-  out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
+  exits, labels, in_set, _ = answered
+  values = {key: np.full(in_set.shape[:2], np.nan) for key in specs}
   for r, limit in enumerate(threshold if specs else ()):
-    answers, away = gate.decide(answered, limit)
-    for n in np.flatnonzero(samples[r].any(axis=1)):
-      rows = np.flatnonzero(samples[r, n])
-      arguments = [labels[n, rows], answers[n, rows]]
+    answers, offloaded = gate.decide(answered, limit)
+    for n in np.flatnonzero(in_set[r].any(axis=1)):
+      columns = np.flatnonzero(in_set[r, n])
+      arguments = [labels[n, columns], answers[n, columns]]
       if exits.probabilities is not None:
-        both = np.asarray(exits.probabilities[n])
-        arguments.append(both[rows, away[n, rows].astype(int)])
+        by_exit = np.asarray(exits.probabilities[n])
+        exit_index = offloaded[n, columns].astype(int)  # 0: the client's
+        arguments.append(by_exit[columns, exit_index])
       for key, spec in specs.items():
-        out[key][r, n] = _number(key, spec, arguments)
-  return out
+        values[key][r, n] = _number(key, spec, arguments)
+  return values
 
 
 def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
-  """Calls a metric with as many of its arguments as it takes."""
+  """Calls a metric with labels, answers and what else it takes."""
   field = f"eval.metrics.{key}"
   metric = METRICS[spec.name]
+  count = 3 if _takes_probabilities(spec) else 2
   try:
-    value = np.asarray(metric(*arguments[: _arguments(spec)], **spec.options))
+    value = np.asarray(metric(*arguments[:count], **spec.options))
   except UserError as error:
     raise UserError(f"{field} ({spec.name}): {error}") from None
   require(

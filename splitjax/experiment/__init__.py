@@ -11,7 +11,7 @@ _PUBLIC = {
   "network": "Network abstract_state check_layers from_scratch make_backbone"
   " make_method make_network",
   "programs": "ROOM Programs clients_side_by_side compile_once kept_programs"
-  " size_of that_fit",
+  " size_of compile_to_fit",
   "reporting": "collect",
   "runs": "run run_grid run_seeds",
   "shown": "show",

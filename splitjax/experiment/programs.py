@@ -27,7 +27,7 @@ from splitjax.evaluation.exits import (
   evaluate_clients,
   personalise_clients,
 )
-from splitjax.evaluation.metrics import take_probabilities
+from splitjax.evaluation.metrics import any_takes_probabilities
 from splitjax.evaluation.subject import Subject
 from splitjax.experiment.console import say
 from splitjax.experiment.network import abstract_state
@@ -55,9 +55,10 @@ def compile_once(
 ) -> Any:
   """Compiles a jitted function for arguments or their shapes, or finds it.
 
-  `static` are its static_argnames; later calls are without them. `note` is
-  called before anything is compiled.
+  The program is called with `arguments` alone: `static`, the function's
+  static_argnames, is compiled in. `note` is called before anything is compiled.
   """
+  registries = rules.refresh()  # clears jax's caches if an entry was replaced
   leaves, structure = jax.tree.flatten(arguments)
   forms = [(jax.typeof(x), getattr(x, "sharding", None)) for x in leaves]
   key = (
@@ -65,14 +66,14 @@ def compile_once(
     structure,
     tuple(forms),
     tuple(static.items()),
-    rules.forget_replaced(),
+    registries,
     target.aimed_at.value,
     jax.config.read("jax_disable_most_optimizations"),
   )
   program = kept_programs.pop(key, None)
   if program is None:
     note()
-    # Repeated searches of a trace's objects took a sixth of the tracing time.
+    # Garbage collection took a sixth of the tracing time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -97,7 +98,8 @@ class Programs:
   def __init__(self, subject: Subject):
     self.subject = subject
     self.task = subject.task
-    # Arrays: processes compare what they put, and floats are in float64.
+    # Arrays in jax's float: where processes put one value, jax compares theirs
+    # after a broadcast, which would round a Python float to float32.
     self.method = self._put(jax.tree.map(jnp.asarray, subject.method))
     self._programs = dict[str, Any]()
     self._announce = functools.cache(lambda: say(f"{subject.label}: compiling"))
@@ -154,8 +156,9 @@ class Programs:
     The state is donated. `shards` may have another order of service than those
     of the subject.
     """
-    data = shards or self.subject.shards, self.task.faults
-    state, metrics = self._run("round", run_round, self.method, state, *data)
+    shards = shards or self.subject.shards
+    arguments = self.method, state, shards, self.task.faults
+    state, metrics = self._run("round", run_round, *arguments)
     return state, jax.device_get(metrics)  # waits for the round
 
   def personalise(self, state: State) -> tuple[Net, ...]:
@@ -179,17 +182,17 @@ class Programs:
 
   def _outputs(self, state: State, row: Row, samples: int | None) -> Outputs:
     images = show(self.subject, samples, personal=row.personal)
-    test, held_out = self._exits(state, row, images)
-    outputs = Outputs(images.of(test))
-    if held_out is None:
-      return outputs
-    # Held-out samples come first, then their proxies; the rest fills a chunk.
-    both = jax.device_get(held_out)
+    shown, held_out_then_proxy = self._exits(state, row, images)
+    own_samples = Outputs(images.of(shown))
+    if held_out_then_proxy is None:
+      return own_samples
+    # Behind the proxies is the padding of a chunk.
+    exits = jax.device_get(held_out_then_proxy)
     assert self.task.holdout is not None
     count = self.task.holdout.rows.shape[1]
-    return outputs._replace(
-      holdout=jax.tree.map(lambda leaf: leaf[:, :count], both),
-      proxy=jax.tree.map(lambda leaf: leaf[:, count : 2 * count], both),
+    return own_samples._replace(
+      holdout=jax.tree.map(lambda x: x[:, :count], exits),
+      proxy=jax.tree.map(lambda x: x[:, count : 2 * count], exits),
     )
 
   def _exits(
@@ -204,18 +207,20 @@ class Programs:
     personal = self.personalise(state) if row.personal else None
     numbers = tuple(shard.number for shard in self.subject.shards)
     name = "evaluate personalised" if row.personal else "evaluate"
-    clients = self.method, state.clients, state.server, personal, numbers
-    test = self._run(
+    common = self.method, state.clients, state.server, personal, numbers
+    shown = self._run(
       name,
       evaluate_clients,
-      *(*clients, task.pool, *self._put((images.rows, images.chunks))),
-      probabilities=take_probabilities(task.config.eval.metrics),
+      *common,
+      task.pool,
+      *self._put((images.rows, images.chunks)),
+      probabilities=any_takes_probabilities(task.config.eval.metrics),
     )
     if task.calibration is None or len(self.subject.method.answers) < 2:
-      return test, None
+      return shown, None
     held_out = task.calibration.image, task.calibration.rows
     name += " on held-out samples"
-    return test, self._run(name, evaluate_clients, *clients, *held_out)
+    return shown, self._run(name, evaluate_clients, *common, *held_out)
 
   # Compiling.
 
@@ -234,6 +239,8 @@ class Programs:
   def _run(
     self, name: str, function: Any, *arguments: Tree, **static: Any
   ) -> Any:
+    # One program per name: shapes depend neither on the number of samples nor
+    # on the order of service.
     if name not in self._programs:
       self._programs[name] = compile_once(
         function,
@@ -251,7 +258,7 @@ class Programs:
     )
 
 
-def that_fit(subject: Subject) -> Programs:
+def compile_to_fit(subject: Subject) -> Programs:
   """Makes and compiles a method's programs, with chunks that fit into memory.
 
   With `system.clients_per_chunk=auto`, the number of clients side by side is
@@ -259,21 +266,22 @@ def that_fit(subject: Subject) -> Programs:
   """
   task = subject.task
   auto = task.config.system.clients_per_chunk == "auto"
-  room = ROOM * target.current().capacity
+  capacity = target.current().capacity  # bytes
   while True:
     programs = Programs(subject)
     most = clients_side_by_side(subject)
-    fixed = not auto or one_server(subject.method) or most == 1
+    can_halve = auto and not one_server(subject.method) and most > 1
     try:
       programs.compile()
-      if fixed or max(map(size_of, programs.compiled())) <= room:
+      sizes = map(size_of, programs.compiled())
+      if not can_halve or max(sizes) <= ROOM * capacity:
         return programs
     except jax.errors.JaxRuntimeError as error:
-      if fixed or "RESOURCE_EXHAUSTED" not in str(error):
+      if not can_halve or "RESOURCE_EXHAUSTED" not in str(error):
         raise
     say(
       f"{subject.label}: compiled for {most} clients side by side, a program"
-      f" needs more than the {room / ROOM / 1e9:.3g} GB of a device; takes"
+      f" needs more than the {capacity / 1e9:.3g} GB of a device; takes"
       f" {most // 2}"
     )
     subject = make_subject(task, subject.key, most // 2)
@@ -281,10 +289,10 @@ def that_fit(subject: Subject) -> Programs:
 
 def clients_side_by_side(subject: Subject) -> int:
   """Counts the most clients that a device trains at a time."""
-  clients = subject.fleet.layout
+  layout = subject.fleet.layout
   return max(
-    cohort.chunk or -(-clients.computed(cohort) // clients.devices)
-    for cohort in clients.cohorts
+    cohort.chunk or -(-layout.computed(cohort) // layout.devices)
+    for cohort in layout.cohorts
   )
 
 

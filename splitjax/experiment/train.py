@@ -135,7 +135,7 @@ def begin(
   Results of fewer rounds become invalid.
   """
   start = time.monotonic()
-  method = programs.that_fit(make_subject(task, key))
+  method = programs.compile_to_fit(make_subject(task, key))
   seconds = time.monotonic() - start
   like = abstract_state(method.subject.method, task.network)
   saved = storage.restore(method_dir, like)

@@ -57,11 +57,11 @@ def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
     names = ", ".join(sorted(lacking))
     raise UserError(f"{path} lacks the column {names}: report again")
   texts: Any = table.select_dtypes("str")
-  texts = texts.apply(lambda text: text.str.removeprefix("'"))
+  texts = texts.apply(lambda text: text.str.removeprefix("'"))  # of _FORMULA
   return table.assign(**texts)
 
 
-def key(value: Any) -> int | float | str:
+def as_column_value(value: Any) -> int | float | str:
   """Converts a field's value to what a column holds: a number or a text."""
   if isinstance(value, list | tuple):
     return f"({', '.join(map(str, value))})"
@@ -75,17 +75,21 @@ def axes(table: pd.DataFrame) -> list[str]:
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:
-  """Keeps the numbers of whole rows after the last round."""
+  """Keeps the numbers after the last round, over all clients and classes."""
+  # Neither a client, a class nor a threshold; an empty round means the last.
   unset = table.client.eq("") & table["class"].eq("")
   unset &= table[["round", "threshold"]].isna().all(axis=1)
   return table[unset].drop(columns=list(DETAIL))
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
-  """Replaces each number's seeds by "value", "half" and "seeds".
+  """Replaces the lines of one number, one for each seed, by one line.
 
-  They are the mean, NaN if a seed has no number, the half-width of Student's
-  95 % interval, NaN for one seed, and the count.
+  Its columns, beside those that name the number:
+    value: the mean over seeds; NaN if it is NaN in one of them.
+    half: half the width of Student's 95 % interval of that mean; NaN for one
+      seed.
+    seeds: how many seeds there are.
   """
   keys = [name for name in table if name not in ("seed", "value")]
   groups = table.groupby(keys, sort=False, dropna=False).value

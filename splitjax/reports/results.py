@@ -143,7 +143,7 @@ def gather(
   runs = list[Run]()
   for part, cell in zip(parts, values, strict=True):
     fields = {**dict.fromkeys(axes, ""), **flat(part.runs[0].settings), **cell}
-    keys = {axis: numbers.key(fields[axis]) for axis in axes}
+    keys = {axis: numbers.as_column_value(fields[axis]) for axis in axes}
     table = part.numbers.assign(**keys)
     joined.append(table[[*keys, *part.numbers]])
     runs += [dataclasses.replace(run, keys=keys) for run in part.runs]

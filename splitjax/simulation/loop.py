@@ -47,7 +47,7 @@ class Simulation(NamedTuple):
     A method with other numbers, such as a new learning rate, runs in the same
     program: `dataclasses.replace(method, lam=0.5)`.
     """
-    rules.forget_replaced()
+    rules.refresh()
     return round.run_round(method, state, self.shards, **self.how)
 
   @property

@@ -76,6 +76,28 @@ def test_the_exit_that_answers_gives_the_probabilities():
     np.testing.assert_array_equal(sure.argmax(axis=1), answer)
 
 
+@pytest.mark.parametrize(
+  "metric",
+  [
+    lambda labels, answers: 2,
+    lambda labels, answers, *, base=2: 2,
+    lambda labels, answers, **options: 2,
+    lambda labels, answers, probabilities: 3,
+    lambda labels, answers, probabilities, /, *, base=2: 3,
+  ],
+)
+def test_a_third_argument_by_position_gets_the_probabilities(
+  metric, monkeypatch
+):
+  monkeypatch.setitem(METRICS, "own", metric)
+  client = LABELS[None]
+  both = np.stack([SURE, SURE], axis=1)[None]
+  exits = Exits(SURE[None, :, 0], SURE[None, :, 0], client, client, both)
+  answered = Answered(exits, client, np.ones((1, *client.shape), bool))
+  specs = {"own": Spec.at(METRICS, "own", "own")}
+  evaluation.measure(specs, answered, np.zeros((1, 1)))  # it can be called
+
+
 def test_the_metric_of_the_page(monkeypatch):
   monkeypatch.setattr(splitjax, "METRICS", METRICS)
   for name in ("macro_f1", "brier"):

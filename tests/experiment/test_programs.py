@@ -13,7 +13,7 @@ from selected import timeless
 
 import splitjax
 from splitjax import METHODS, experiment, target
-from splitjax.experiment import ROOM, Programs, size_of, that_fit
+from splitjax.experiment import ROOM, Programs, compile_to_fit, size_of
 
 
 @pytest.fixture
@@ -134,12 +134,12 @@ def side_by_side(chunk="auto"):
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   assert experiment.clients_side_by_side(side_by_side()) == 1, "on a CPU"
   with gpu(10**12):
-    programs = that_fit(side_by_side())
+    programs = compile_to_fit(side_by_side())
     assert experiment.clients_side_by_side(programs.subject) == 6
   most = max(map(size_of, programs.compiled()))
   with gpu(most - 1):
-    fewer = that_fit(side_by_side())
-    stated = that_fit(side_by_side(6))
+    fewer = compile_to_fit(side_by_side())
+    stated = compile_to_fit(side_by_side(6))
   assert experiment.clients_side_by_side(fewer.subject) == 3
   assert fewer.task.config.system.clients_per_chunk == "auto"
   said = capsys.readouterr().out.splitlines()
@@ -164,12 +164,12 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   monkeypatch.setattr(Programs, "compile", compile)
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
-    made = that_fit(side_by_side())
+    made = compile_to_fit(side_by_side())
     assert experiment.clients_side_by_side(made.subject) == 1
     assert asked == [6, 3, 1]
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
-      that_fit(side_by_side())
+      compile_to_fit(side_by_side())
 
 
 @pytest.mark.slow

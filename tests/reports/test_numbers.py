@@ -100,7 +100,7 @@ def test_final_are_whole_rows_after_the_last_round():
 def test_a_cell_is_named_by_numbers_and_texts():
   values = [0.1, 3, True, None, (1, 2), [4], "iid"]
   keys = [0.1, 3, "True", "None", "(1, 2)", "(4)", "iid"]
-  assert list(map(numbers.key, values)) == keys
+  assert list(map(numbers.as_column_value, values)) == keys
   # A field that a folder does not sweep is its config's.
   parts = [made_up.run(), made_up.run()]
   swept = {"run": "a", "k": (1, 2), "optimizer.lr": 0.2}
