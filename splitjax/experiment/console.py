@@ -95,8 +95,9 @@ class Progress:
   Each evaluation prints a line; a terminal shows a bar, too.
   """
 
-  def __init__(self, label: str, rounds: int, trained: int = 0):
-    """Starts the display after `trained` rounds."""
+  def __init__(self, key: str, label: str, rounds: int, trained: int = 0):
+    """Starts the display of a method after `trained` rounds."""
+    self._key = key
     self._label = label
     self._rounds = rounds
     self._trained = trained
@@ -126,7 +127,8 @@ class Progress:
       sets = list(accuracy)
       ends = dict.fromkeys([sets[0], sets[-1]])
       shown = [f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends]
-      text += f"  {row}: {', '.join(shown)} %"
+      name = self._label + row.removeprefix(self._key)
+      text += f"  {name}: {', '.join(shown)} %"
     rate = new / (time.monotonic() - self._begun)
     say(
       f"{self._label}: round {number}/{self._rounds}  {rate:.2f} rounds/s"

@@ -77,7 +77,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop | None) -> None:
   with contextlib.ExitStack() as stack:
     checkpoints = Checkpoints(method_dir, config.checkpoint)
     stack.callback(checkpoints.close)
-    progress = Progress(method.subject.label, rounds, trained)
+    progress = Progress(key, method.subject.label, rounds, trained)
     stack.callback(progress.close)
     if config.tensorboard and machine.is_first_process():
       events = EventFile(workdir, key, record.lines)
