@@ -80,10 +80,9 @@ def test_the_exit_that_answers_gives_the_probabilities():
   "metric",
   [
     lambda labels, answers: 2,
-    lambda labels, answers, *, base=2: 2,
     lambda labels, answers, **options: 2,
     lambda labels, answers, probabilities: 3,
-    lambda labels, answers, probabilities, /, *, base=2: 3,
+    lambda labels, answers, probabilities, /: 3,
   ],
 )
 def test_a_third_argument_by_position_gets_the_probabilities(
