@@ -152,7 +152,7 @@ def _table_1(
   """Tabulates SplitGP's Table I for one sample and one cut, as text."""
   whole, lines = sizes.prefix + sizes.server, []
   for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
-    needs = evaluation.needs(each, 1, beta, answers)
+    needs = evaluation.count_needs(each, 1, beta, answers)
     stored, *sent, _ = needs
     time = needs.latency(rates)
     where = cut if name == "cut" else f"all at {name}"
@@ -185,7 +185,7 @@ def inference_time(
       varied = rates._replace(**{field: float(x)})
       deployed = evaluation.deployments(evaluation.sizes_of(row), pixels)
       for name, (parts, answers) in deployed.items():
-        value = evaluation.needs(parts, 1, beta, answers).latency(varied)
+        value = evaluation.count_needs(parts, 1, beta, answers).latency(varied)
         lines.append((0, names[field], "inference_time", name, x, float(value)))
   heads = "seed", "panel", "metric", "where", "x", "value"
   table = pd.DataFrame(lines, columns=list(heads))

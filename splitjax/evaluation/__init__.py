@@ -15,7 +15,7 @@ _PUBLIC = {
   " stops",
   "gate": "Answered GRID best calibration default_grid estimate patches"
   " decide score sweep",
-  "latency": "Resources Sizes deployments needs sizes_of split_depths",
+  "latency": "Resources Sizes count_needs deployments sizes_of split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",
   "means": "over_clients spread",
   "measurements": "MEASUREMENTS",

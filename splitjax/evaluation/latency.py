@@ -23,12 +23,12 @@ from splitjax.models.network import Backbone
 from splitjax.models.sizes import outputs, parts_at
 from splitjax.options import Spec
 
-Numbers = np.ndarray | float
-"""Values of N clients, [..., N], or of one client."""
+PerClient = np.ndarray | float
+"""Values of N clients, [..., N], or the value of one client."""
 
 
 class Sizes(NamedTuple):
-  """Numbers of parameters of each client's network, [N]; numbers for one."""
+  """How many parameters each client's network has, [N]; of one client []."""
 
   #: |phi_n|; the whole network with its head if the client holds it all
   prefix: np.ndarray
@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
 class Resources(NamedTuple):
   """Computing powers and bandwidth, in the units of the papers."""
 
-  client_power: Numbers = 20.0  #: [N] P_C; a number for one client
+  client_power: PerClient = 20.0  #: [N] P_C
   server_power: float = 100.0  #: P_S
   bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP, numbers per time
 
@@ -67,8 +67,8 @@ class Needs(NamedTuple):
     )
 
 
-def needs(
-  sizes: Sizes, samples: Numbers, offloaded: Numbers, sides: Sides
+def count_needs(
+  sizes: Sizes, samples: PerClient, offloaded: PerClient, sides: Sides
 ) -> Needs:
   """Counts what inference of |D| = `samples` [..., N] of each client takes.
 
@@ -78,7 +78,7 @@ def needs(
   """
   share = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if len(sides) == 1:
-    share = np.full_like(share, sides == ("server",))
+    share = np.full_like(share, 1.0 if sides == ("server",) else 0.0)
   stored = sizes.prefix + sizes.exit * ("client" in sides)
   sent = samples * share
   return Needs(
@@ -99,11 +99,14 @@ def deployments(sizes: Sizes, pixels: float) -> dict[str, tuple[Sizes, Sides]]:
   server, to which raw samples of `pixels` numbers are sent (eq. 29).
   """
   network = sizes.prefix + sizes.server
-  none = 0 * sizes.prefix
+  zero = 0 * sizes.prefix
+  nothing = Sizes(prefix=zero, exit=zero, server=zero, channels=zero)
+  at_client = nothing._replace(prefix=network)
+  at_server = nothing._replace(server=network, channels=zero + pixels)
   return {
     "cut": (sizes, ("client", "server")),
-    "client": (Sizes(network, none, none, none), ("client",)),
-    "server": (Sizes(none, none, network, none + pixels), ("server",)),
+    "client": (at_client, ("client",)),
+    "server": (at_server, ("server",)),
   }
 
 
@@ -117,12 +120,14 @@ def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
   parts = _parts(net, net.cuts)
   if not subject.method.uncut:
     return sizes_of(parts.loc[subject.fleet.depths])
-  uncut = sizes_of(parts.loc[[net.cuts[0]] * subject.fleet.num_clients])
+  # The parts of any cut have the sum of the network.
+  cuts = [net.cuts[0]] * subject.fleet.num_clients
+  uncut = sizes_of(parts.loc[cuts])
   side = "server" if at_server else "client"
   return deployments(uncut, math.prod(net.shape))[side][0]
 
 
-def resources(subject: Subject) -> Resources:
+def resources_of(subject: Subject) -> Resources:
   """Returns P_C of each client, P_S and BW of a run."""
   system = subject.config.system
   power = np.asarray(subject.fleet.power)
@@ -154,20 +159,17 @@ def _bounds(
   Of |w| = |phi| + |theta|, P_S > beta P_C, beta = `offloaded`, and q = `pixels`
   of at least beta q_c.
   """
-  power, server, bandwidth = resources
-  network = sizes.prefix + sizes.server
-  spare = limit - offloaded * sizes.channels / bandwidth
-  spare = spare - sizes.exit / power - offloaded * network / server
-  faster = server - offloaded * power
-  remote = offloaded * (sizes.channels / bandwidth + sizes.server / server)
-  spared = sizes.prefix + (1 - offloaded) * sizes.server
-  slower = (sizes.prefix + sizes.exit) / power - spared / server
-  saved = pixels - offloaded * sizes.channels
+  phi, h, theta, q_c = sizes
+  p_c, p_s, r = resources
+  beta = offloaded
+  w = phi + theta
+  spare = limit - beta * q_c / r - h / p_c - beta * w / p_s
+  slower = (phi + h) / p_c - (phi + (1 - beta) * theta) / p_s
   bound = functools.partial(ratio, otherwise=np.inf)
   return {
-    "largest_prefix": bound(power * server * spare, faster),
-    "largest_power": bound(sizes.server - sizes.exit, remote),
-    "largest_bandwidth": bound(saved, slower),
+    "largest_prefix": bound(p_c * p_s * spare, p_s - beta * p_c),
+    "largest_power": bound(theta - h, beta * (q_c / r + theta / p_s)),
+    "largest_bandwidth": bound(pixels - beta * q_c, slower),
   }
 
 
@@ -221,8 +223,8 @@ def split_depths(
   _check(resources, offloaded, limit)
   spec = Spec.at(BACKBONES, "backbone", {"name": name, **options})
   if depths is None:
-    uncut = cut(name, shape, classes, spec.options, vocabulary)
-    depths = range(1, uncut.length)
+    length = cut(name, shape, classes, spec.options, vocabulary).length
+    depths = range(1, length)
   settings = {**spec.options, "depths": tuple(depths)}
   net = cut(name, shape, classes, settings, vocabulary)
   table = _parts(net, depths)
@@ -238,7 +240,7 @@ def split_depths(
   columns = "cut", "at_client", "at_server"
   deployed = deployments(sizes, pixels).values()
   for column, (parts, sides) in zip(columns, deployed, strict=True):
-    table[column] = needs(parts, 1, offloaded, sides).latency(resources)
+    table[column] = count_needs(parts, 1, offloaded, sides).latency(resources)
   bounds = _bounds(sizes, resources, offloaded, pixels, limit)
   table = table.assign(**bounds)
   table["within_limit"] = table.cut <= limit
@@ -256,13 +258,13 @@ def _parts(net: Backbone, depths: Sequence[int]) -> pd.DataFrame:
   return table.set_index("depth")
 
 
-def sizes_of(depths: pd.DataFrame | pd.Series) -> Sizes:
-  """Reads the sizes from `split_depths`, or from one of its rows."""
+def sizes_of(table: pd.DataFrame | pd.Series) -> Sizes:
+  """Reads the sizes from the table of `split_depths`, or from a row of it."""
   return Sizes(
-    prefix=np.asarray(depths["phi"]),
-    exit=np.asarray(depths["h"]),
-    server=np.asarray(depths["theta"]),
-    channels=np.asarray(depths["channels"]),
+    prefix=np.asarray(table["phi"]),
+    exit=np.asarray(table["h"]),
+    server=np.asarray(table["theta"]),
+    channels=np.asarray(table["channels"]),
   )
 
 

@@ -190,11 +190,11 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   chosen = scores.chosen
   sides = scores.answered.sides
   sizes = latency.client_sizes(subject, at_server=row.at_server)
-  rates = latency.resources(subject)
+  rates = latency.resources_of(subject)
 
   def curves(gated: Gated) -> dict[str, np.ndarray]:
     """Means over clients, and the latency of a sample; [..., R]."""
-    needs = latency.needs(sizes, gated.size, gated.offloaded, sides)
+    needs = latency.count_needs(sizes, gated.size, gated.offloaded, sides)
     total = needs.latency(rates).sum(axis=-1)
     return {
       "accuracy": means.over_clients(gated.accuracy),
@@ -202,7 +202,7 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
       "latency": means.ratio(total, gated.size.sum(axis=-1)),
     }
 
-  needs = latency.needs(sizes, chosen.size, chosen.offloaded, sides)
+  needs = latency.count_needs(sizes, chosen.size, chosen.offloaded, sides)
   yield from _by_set(
     scores,
     {

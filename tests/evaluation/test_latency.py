@@ -45,7 +45,7 @@ OFFLOADED = np.array([0.5, 0.25])
   ],
 )
 def test_latency_by_hand(rates, samples, offloaded, sides, want):
-  needs = evaluation.needs(SIZES, samples, offloaded, sides)
+  needs = evaluation.count_needs(SIZES, samples, offloaded, sides)
   np.testing.assert_allclose(needs.latency(rates), want)
 
 
@@ -59,7 +59,7 @@ def test_deployments_and_table_1_by_hand():
   server = [[0, 0], [0, 0], [20 * 784, 10 * 784], [16_720, 8320]]
   for where, want in {"cut": cut, "client": client, "server": server}.items():
     sizes, sides = evaluation.deployments(SIZES, 784)[where]
-    needs = evaluation.needs(sizes, SAMPLES, OFFLOADED, sides)
+    needs = evaluation.count_needs(sizes, SAMPLES, OFFLOADED, sides)
     np.testing.assert_allclose([*needs[:3], needs.latency(RATES)], want)
 
 
@@ -75,7 +75,7 @@ def test_splitfed_of_the_paper():
   )
   rates = Resources(np.array([10.0, 20.0, 40.0]))
   samples = np.array([[2000] * 3, [3600] * 3])
-  needs = evaluation.needs(sizes, samples, np.ones(3), ("server",))
+  needs = evaluation.count_needs(sizes, samples, np.ones(3), ("server",))
   total = needs.latency(rates).mean(axis=-1) * 50
   np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
 
@@ -150,7 +150,7 @@ def test_lines_of_the_figure_cross_at_the_propositions(power, bandwidth):
   def at(**changed):
     changed = rates._replace(**changed)
     return [
-      evaluation.needs(sizes, 1, 0.1, sides).latency(changed)
+      evaluation.count_needs(sizes, 1, 0.1, sides).latency(changed)
       for sizes, sides in evaluation.deployments(paper, 784).values()
     ]
 
