@@ -97,8 +97,8 @@ def read(name: str, path: Path) -> Dataset:
         with _reading(key):
           arrays[key] = archive[key]
     facts = {key: arrays.pop(key).tolist() for key in _FACTS if key in arrays}
-  others = ", ".join(map(files.printable, facts.keys() - {*_FACTS}))
-  require(not others, f"{others} is no fact: give {', '.join(_FACTS)}")
+  foreign = ", ".join(map(files.printable, facts.keys() - {*_FACTS}))
+  require(not foreign, f"{foreign} is no fact: give {', '.join(_FACTS)}")
   require(
     {"train_image", "train_label"} <= arrays.keys(),
     f"{files.printable(path)} has {', '.join(arrays) or 'none'} of the arrays"

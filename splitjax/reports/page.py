@@ -22,9 +22,7 @@ from splitjax.reports.tables import Column, escaped
 _PAGE = "report.md"
 MEANS = "report.csv"
 _EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
-MOST = 60
-"""Limit of the lines of a table, other than the first table of a page."""
-
+MOST = 60  # lines of a table, except for the first table of a page
 
 SECTIONS = {
   "Accuracy in detail": "common device_only server_only id ood offload_id"

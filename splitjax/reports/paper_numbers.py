@@ -25,10 +25,9 @@ from splitjax.reports import numbers
 from splitjax.reports.quantities import LARGEST
 from splitjax.types import UserError
 
+_AS_PRINTED = "target_rounds target_seconds watts watts_per_point grams".split()
 SCALE = {"storage": 0.01, "total_latency": 1e8, "target_bytes": 1e6}
-SCALE |= dict.fromkeys(
-  ("target_rounds", "target_seconds", "watts", "watts_per_point", "grams"), 1.0
-)
+SCALE |= dict.fromkeys(_AS_PRINTED, 1.0)
 """Metric that depends on the network's size -> the unit it is printed in.
 
 All others are percentages, which alone are compared unless a config's `scale`
@@ -86,8 +85,7 @@ def plain(name: Any, digits: int = 9) -> str:
     return str(name)
 
 
-set_name = functools.partial(plain, digits=3)
-"""Returns a test set's name as papers print it: ρ in three digits."""
+set_name = functools.partial(plain, digits=3)  # as papers print it, as ρ
 
 
 def joined(means: pd.DataFrame, runs: Sequence[Any]) -> pd.DataFrame:

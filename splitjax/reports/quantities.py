@@ -14,8 +14,7 @@ class Quantity(NamedTuple):
   unit: str = "%"
   scale: float = 100.0  #: factor from a number to the unit
   digits: int = 2  #: after the point
-  #: which values are better; tables mark a row that leads by them
-  best: Literal["max", "min", ""] = ""
+  best: Literal["max", "min", ""] = ""  #: values, by which tables mark a leader
   sign: Literal["+", ""] = ""  #: "+" if positive numbers have a sign, too
 
   def fitted(self, values: Iterable[float]) -> "Quantity":

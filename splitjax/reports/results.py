@@ -21,8 +21,7 @@ from splitjax.types import UserError
 class Run:
   """What explains the numbers of a run, that is of one seed of one cell."""
 
-  #: the run's values in the columns that name its cell; {} without a grid
-  keys: Mapping[str, Any]
+  keys: Mapping[str, Any]  #: column that names its cell -> value, if in a grid
   settings: Mapping[str, Any]  #: its config, as of `Config.to_dict`
   methods: Mapping[str, str]  #: label of each row -> key in METHODS
   notes: tuple[str, ...] = ()  #: sentences for a reader, such as the hardware

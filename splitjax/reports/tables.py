@@ -36,13 +36,13 @@ class Column(NamedTuple):
 
   def lines(self, means: pd.DataFrame) -> pd.DataFrame:
     """The lines of a table of means that the column shows."""
-    lines = means[means.metric.eq(self.metric) & means.set.eq(self.set)]
-    return lines[lines.part == self.part]
+    selected = means.metric.eq(self.metric) & means.part.eq(self.part)
+    return means[selected & means.set.eq(self.set)]
 
   def form(self, means: pd.DataFrame) -> tuple[str, Quantity]:
-    """Its head, as in "accuracy [%] ρ=0.8", and the unit, alike on all sets."""
-    alike = means.metric.eq(self.metric) & means.part.eq(self.part)
-    unit = quantity(self.metric).fitted(means.value[alike])
+    """Its head, as in "accuracy [%] ρ=0.8", and its unit, one for all sets."""
+    on_all_sets = means.metric.eq(self.metric) & means.part.eq(self.part)
+    unit = quantity(self.metric).fitted(means.value[on_all_sets])
     name = f"{unit.name}, {self.part}".removesuffix(", ")
     words = [name, unit.unit and f"[{unit.unit}]", heading(self.set)]
     head = self.head or " ".join(filter(None, words))
@@ -55,18 +55,19 @@ def table(
 ) -> pd.DataFrame:
   """Makes a table of text, with a line for each value of `by` in the index.
 
-  A cell is ours, with the paper's number, if it prints one, in parentheses.
-  Among the lines that differ in the last of `by` alone, each column marks the
-  one that leads all others by more than the interval. Columns without lines of
-  `means`, see `Results.means`, are left out; lacking numbers are "–".
+  An entry is our number, then the paper's in parentheses, if it prints one.
+  Among rivals, the lines that differ in the last of `by` alone, each column
+  marks the one that leads all others by more than the interval. Columns without
+  lines of `means`, see `Results.means`, are left out; lacking numbers are "–".
   """
   shown = {column: column.lines(means) for column in columns}
   shown = {column: lines for column, lines in shown.items() if len(lines)}
   if not shown:
     return pd.DataFrame()
+  # The index is a line's number in `means`: it restores their order.
   names = pd.concat(shown.values())[[*by]].drop_duplicates().sort_index()
-  order = pd.concat(_rivals(names, by))
-  index = pd.MultiIndex.from_frame(order).set_names(axis_names(by))
+  neighbours = pd.concat(_rivals(names, by))
+  index = pd.MultiIndex.from_frame(neighbours).set_names(axis_names(by))
   body = {}
   for column, lines in shown.items():
     head, unit = column.form(means)
@@ -77,8 +78,9 @@ def table(
 
 def _rivals(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
   """Groups the lines that differ in the last of `by` alone."""
-  cell = list(by[:-1]) or np.zeros(len(lines))
-  return [rivals for _, rivals in lines.groupby(cell, sort=False)]
+  if len(by) == 1:
+    return [lines]
+  return [rivals for _, rivals in lines.groupby([*by[:-1]], sort=False)]
 
 
 def _texts(
@@ -88,11 +90,11 @@ def _texts(
   marked = {_leader(rivals, unit.best) for rivals in _rivals(lines, by)}
   texts = {}
   for i, line in lines.iterrows():
-    ours = number(line.value, line.half, unit)
-    ours = f"**{ours}**" if i in marked else ours
+    text = number(line.value, line.half, unit)
+    text = f"**{text}**" if i in marked else text
     if not pd.isna(line.get("paper")):
-      ours += f" ({number(line.paper, line.paper_half, unit)})"
-    texts[tuple(line[list(by)])] = ours
+      text += f" ({number(line.paper, line.paper_half, unit)})"
+    texts[tuple(line[list(by)])] = text
   return texts
 
 
@@ -102,14 +104,14 @@ def _leader(rivals: pd.DataFrame, best: str) -> object:
   The lead must exceed √(h² + h′²), the half-width of the difference of two
   independent means with half-widths h and h′. Without intervals no line leads.
   """
-  lines = rivals.dropna(subset="value")
-  if not best or len(lines) < 2 or lines.half.isna().any():
+  rivals = rivals.dropna(subset="value")
+  if not best or len(rivals) < 2 or rivals.half.isna().any():
     return None
-  lines = lines.sort_values("value", ascending=best == "min", kind="stable")
-  top = lines.iloc[0]
-  behind = lines.iloc[1:]
-  apart = (behind.value - top.value).abs()
-  leads = (apart > np.hypot(behind.half, top.half)).all()
+  ranked = rivals.sort_values("value", ascending=best == "min", kind="stable")
+  top = ranked.iloc[0]
+  followers = ranked.iloc[1:]
+  lead = (followers.value - top.value).abs()
+  leads = (lead > np.hypot(followers.half, top.half)).all()
   return top.name if leads else None
 
 
@@ -119,15 +121,14 @@ def number(value: float, half: float, unit: Quantity) -> str:
     return _ABSENT
   text = rounded(unit.scale * value, unit.digits)
   if unit.sign:
-    text = text if text.startswith("-") else f"+{text}"
-    text = text.replace("-", "−")
+    text = f"+{text}".replace("+-", "−")
   if pd.isna(half):
     return text
   return f"{text} ± {rounded(unit.scale * half, unit.digits)}"
 
 
 def rounded(value: float, digits: int) -> str:
-  """Rounds halves up, whatever binary makes of the decimal number."""
+  """Rounds decimal halves away from 0, also those that binary makes smaller."""
   if not math.isfinite(value):
     return str(value)
   exact = decimal.Decimal(str(round(value, max(6, digits + 2))))
@@ -152,39 +153,38 @@ def main_table(means: pd.DataFrame) -> pd.DataFrame:
   """Makes the first table of a report, as text, of `Results.means`.
 
   Forgetting, eval.metrics, offloading and latency are those on the last set.
-  Cells may have different numbers of seeds.
+  The seeds are a column if their number differs between the lines.
   """
   sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
-  printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
-  metrics = [metric for metric in means.metric if metric not in QUANTITIES]
+  in_paper = means.loc[means.paper.notna(), ["metric", "set", "part"]]
+  own_metrics = [name for name in means.metric if name not in QUANTITIES]
   columns = [
     *(Column("accuracy", name) for name in sets),
     *(Column(name, sets[-1]) for name in ("late_accuracy", "gap", "backward")),
-    *itertools.starmap(Column, printed.to_numpy()),
-    *(Column(name, sets[-1]) for name in [*metrics, "offload", "latency"]),
+    *itertools.starmap(Column, in_paper.to_numpy()),
+    *(Column(name, sets[-1]) for name in [*own_metrics, "offload", "latency"]),
     Column("bytes_per_round"),
     Column("seconds", part="train"),
   ]
   by = line_names(means)
-  lines = table(means, dict.fromkeys(columns), by)
+  # A paper's number may be one of the other columns, which then come twice.
+  main = table(means, dict.fromkeys(columns), by)
   if means.seeds.nunique() > 1:
-    ordered = means.sort_values("seeds")
-    names = ordered[by].itertuples(index=False, name=None)
-    counts = dict(zip(names, ordered.seeds.astype(str), strict=True))
-    lines.insert(0, "seeds", [counts[name] for name in lines.index])
-  return lines
+    counts = {key: str(x.max()) for key, x in means.groupby(by).seeds}
+    main.insert(0, "seeds", [counts[key] for key in main.index])
+  return main
 
 
 def line_names(means: pd.DataFrame) -> list[str]:
-  """Lists the columns that name a line: the runs of a method are neighbours."""
-  names = [*numbers.axes(means), "row"]
-  return sorted(names, key="run".__eq__)
+  """Lists the columns that name a line: a grid's fields, the row, the run."""
+  # The run is the last, so that a leader is marked among a method's runs.
+  return sorted([*numbers.axes(means), "row"], key=lambda name: name == "run")
 
 
-def markdown(lines: pd.DataFrame) -> str:
+def markdown(frame: pd.DataFrame) -> str:
   """Writes a table in Markdown."""
-  names = lines.index.nlevels
-  heads, *body = _written(lines, escaped)
+  names = frame.index.nlevels
+  heads, *body = _written(frame, escaped)
   aligned = [":--"] * names + ["--:"] * (len(heads) - names)
   return "\n".join(f"| {' | '.join(x)} |" for x in (heads, aligned, *body))
 
@@ -192,40 +192,42 @@ def markdown(lines: pd.DataFrame) -> str:
 def escaped(text: object) -> str:
   """Escapes a user's text so that Markdown and HTML show it as it is."""
   shown = html.escape(files.printable(text), quote=False)
-  shown = re.sub(r"([\\`*|~$#])|\](?=[(\[:])", r"\\\g<0>", shown)
-  return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", shown)
+  marks = r"[\\`*|~$#]"
+  end_of_link = r"\](?=[(\[:])"
+  end_of_word = r"(?<!\w)_|_(?!\w)"  # inside of a word an underscore is plain
+  return re.sub(f"{marks}|{end_of_link}|{end_of_word}", r"\\\g<0>", shown)
 
 
-def terminal(lines: pd.DataFrame) -> str:
+def terminal(frame: pd.DataFrame) -> str:
   """Writes a table as aligned text; a star marks the leading row."""
-  short = lines.replace({_MARKED: r"*\1", " ± ": "±"}, regex=True)
+  short = frame.replace({_MARKED: r"*\1", " ± ": "±"}, regex=True)
   heads, *body = _written(short, files.printable)
   # The heads are passed as a line: tabulate widens columns that have headers.
   stacked = [head.replace(" ", "\n") for head in heads]
   rows = [stacked, tabulate.SEPARATING_LINE, *body]
-  text = _tabulate(rows, (), lines, "simple")
+  text = _tabulate(rows, (), frame, "simple")
   return "\n".join(map(str.rstrip, text.splitlines()))
 
 
-def latex(lines: pd.DataFrame) -> str:
+def latex(frame: pd.DataFrame) -> str:
   """Writes a tabular for booktabs; LuaLaTeX and XeLaTeX know letters as ρ."""
-  heads, *body = _written(lines, files.printable)
-  text = _tabulate(body, heads, lines, "latex_booktabs")
+  heads, *body = _written(frame, files.printable)
+  text = _tabulate(body, heads, frame, "latex_booktabs")
   return re.sub(_MARKED, r"\\textbf{\1}", text) + "\n"
 
 
 def _written(
-  lines: pd.DataFrame, write: Callable[[object], str]
+  frame: pd.DataFrame, write: Callable[[object], str]
 ) -> list[list[str]]:
   """Returns the heads, then the lines; `write` writes what users named."""
-  heads = [*map(write, lines.index.names), *map(write, lines.columns)]
-  names = lines.index.to_frame().map(write).to_numpy()
-  return [heads, *np.hstack([names, lines.to_numpy()]).tolist()]
+  heads = [*map(write, frame.index.names), *map(write, frame.columns)]
+  names = frame.index.to_frame().map(write).to_numpy()
+  return [heads, *np.hstack([names, frame.to_numpy()]).tolist()]
 
 
 def _tabulate(
-  rows: Sequence, heads: Sequence[str], lines: pd.DataFrame, form: str
+  rows: Sequence, heads: Sequence[str], frame: pd.DataFrame, form: str
 ) -> str:
-  sides = ["left"] * lines.index.nlevels + ["right"] * len(lines.columns)
+  sides = ["left"] * frame.index.nlevels + ["right"] * len(frame.columns)
   options = {"colalign": sides, "disable_numparse": True}
   return tabulate.tabulate(rows, heads, tablefmt=form, **options)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "tensorboard"  # in a workdir, for `tensorboard --logdir`
-Line = dict[str, Any]
-"""One line of rounds.jsonl."""
+Line = dict[str, Any]  # of rounds.jsonl
 
 
 class EventFile:

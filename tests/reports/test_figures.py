@@ -9,7 +9,7 @@ from selected import values
 
 import splitjax
 from splitjax.reports import Results, Run, figures, numbers
-from splitjax.reports.figures import curves, maps
+from splitjax.reports.figures import forms, maps
 from splitjax.reports.results import gather
 from splitjax.types import Number
 
@@ -173,7 +173,7 @@ def test_lines_are_means_over_seeds_with_students_interval():
 
 def test_a_row_looks_the_same_in_every_figure():
   results = full_results(rows=[*ROWS, "a", "b"], seeds=2)
-  looks = curves.looks(results.rows, results.rows)
+  looks = forms.looks(results.rows, results.rows)
   base, tuned = looks["SplitGP"], looks["SplitGP+FT"]
   assert base["color"] == tuned["color"] and tuned["linestyle"] == "--"
   assert tuned["markerfacecolor"] == "white"

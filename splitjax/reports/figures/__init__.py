@@ -1,7 +1,7 @@
 """The figures of a report: those of the papers, each a choice of numbers.
 
 Each takes results and returns a matplotlib figure, or None without the numbers.
-`splitjax.figures` is this package, with the forms of `curves`:
+`splitjax.figures` is this package, with what `forms` draws:
 
   >>> import splitjax
   >>> results = splitjax.report_again("runs/first")
@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from splitjax.data.corruptions import CORRUPTIONS
-from splitjax.reports.figures.curves import (
+from splitjax.reports.figures.forms import (
   Figure,
   against,
   attempt,
@@ -31,9 +31,7 @@ from splitjax.reports.figures.curves import (
 from splitjax.reports.quantities import label
 from splitjax.reports.results import Results
 
-LATE = 5
-"""A late accuracy is the median of the last five evaluated rounds."""
-
+LATE = 5  # evaluated rounds at the end, whose median is the late accuracy
 RHO = "ρ, OOD per ID test sample"
 
 

@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from splitjax.reports.figures import curves
+from splitjax.reports.figures import forms
 
 _MOST_NAMED = 20  # groups that a legend lists; of more it gives the number
 
@@ -32,7 +32,7 @@ def samples(
   `panels` maps the title of a panel to [N, C] numbers of samples, of N clients
   and C kinds, such as classes: clients of unequal size look unequal.
   """
-  colours: Any = curves.COLOURS[: len(kinds)]
+  colours: Any = forms.COLOURS[: len(kinds)]
   if len(kinds) > len(colours):
     colours = colormaps["viridis"](np.linspace(0, 0.96, len(kinds)))
   # One area for each kind, without gaps between clients: bars take minutes.
@@ -43,15 +43,15 @@ def samples(
     axes.stackplot(edges, closed.T, colors=colours, step="post", linewidth=0)
     axes.grid(visible=False, axis="x")
     axes.margins(x=0)
-    curves.name_ticks(axes, "x", clients)
+    forms.name_ticks(axes, "x", clients)
 
   width = (4.6 if len(panels) == 1 else 2.6) + 0.03 * len(clients)
   named: Any = {"title": title, "xlabel": "client", "ylabel": ylabel}
-  figure: Any = curves.panels(panels, draw, (min(8.6, width), 2.7), **named)
+  figure: Any = forms.panels(panels, draw, (min(8.6, width), 2.7), **named)
   limits = Normalize(-0.5, len(kinds) - 0.5)
   key = ScalarMappable(limits, ListedColormap(colours))
   bar = figure.colorbar(key, ax=figure.axes, aspect=30)
-  curves.name_ticks(bar.ax, "y", kinds)
+  forms.name_ticks(bar.ax, "y", kinds)
   return figure
 
 
@@ -67,7 +67,7 @@ def confusion(matrices: np.ndarray, titles: Sequence[str]) -> Figure | None:
   table = pd.DataFrame({"value": 100 * matrices.ravel(), "seed": 0}, index)
   options: Any = {"title": "Predicted classes of the samples of each class"}
   options |= {"key": "share of the class [%]"}
-  return curves.heat(None, table.reset_index(), *keys[1:], **options)
+  return forms.heat(None, table.reset_index(), *keys[1:], **options)
 
 
 def embeddings(
@@ -83,7 +83,7 @@ def embeddings(
 
   def draw(axes: Axes, name: str) -> None:
     members = np.unique(groups[name])
-    shown = {str(member): curves.look(n) for n, member in enumerate(members)}
+    shown = {str(member): forms.nth_look(n) for n, member in enumerate(members)}
     for member, look in zip(members, shown.values(), strict=True):
       look |= {"linestyle": "", "markeredgecolor": "0.2", "alpha": 0.8}
       axes.plot(*positions[groups[name] == member].T, **look)
@@ -91,8 +91,8 @@ def embeddings(
     many = len(members) > _MOST_NAMED
     key = f"{len(members)} {name}s; colours repeat" if many else name
     where: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.06)}
-    curves.legend(axes, {} if many else shown, title=key, ncols=5, **where)
+    forms.legend(axes, {} if many else shown, title=key, ncols=5, **where)
 
   parts = {f"by {name}": name for name in groups}
   ylabel = "t-SNE, second dimension (no unit)"
-  return curves.panels(parts, draw, (4.4, 4.3), title=title, ylabel=ylabel)
+  return forms.panels(parts, draw, (4.4, 4.3), title=title, ylabel=ylabel)

@@ -19,15 +19,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from pandas.api.types import is_numeric_dtype
 
 from splitjax import files
 from splitjax.reports import numbers
 from splitjax.reports.quantities import LARGEST, heading, label, quantity
 from splitjax.reports.results import Results
 
-_Look = dict[str, Any]
-"""Options of a matplotlib line."""
+_Look = dict[str, Any]  # options of a matplotlib line
 
+_WIDEST = 11  # inches, of panels side by side
+_KEY = 0.65  # inches, of a line of the legend with its gaps, before the name
+_LETTER = 0.078  # inches, of a letter of the legend
+_LETTERS = {"title": 11.5, "panel": 12, "tick": 14}  # that fit in an inch
+_TUNED = "+FT"  # ends the name of a fine-tuned copy of a row
 _MARKERS = "osD^vPXp<>h"
 COLOURS = (
   "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
@@ -46,9 +51,11 @@ def choose(
   "panel" are the name of the grid's cell, or of the folder.
   """
   table = results.numbers
+  # LARGEST stands for the maximum over the test sets and is none of them.
   fits = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
   for name in numbers.DETAIL:
-    fits &= table[name].isin(["", np.nan]) != (name in details)
+    lacks = table[name].isin(["", np.nan])
+    fits &= ~lacks if name in details else lacks
   table = table[fits & table.row.isin(results.rows)]
   if table.value.isna().all():
     table = table.iloc[:0]
@@ -61,14 +68,13 @@ def cells(table: pd.DataFrame, axes: Sequence[str]) -> pd.Series:
   """Names each line's cell by the columns `axes`, as in "lr 0.1, iid"."""
   names = pd.Series("", table.index, dtype="str")
   for axis in axes:
-    comma = ", " if axis != axes[0] else ""
-    word = f"{label(axis)} " if table[axis].dtype.kind in "if" else ""
-    names += comma + word + table[axis].map("{}".format).astype("str")
-  return names
+    word = f"{label(axis)} " if is_numeric_dtype(table[axis]) else ""
+    names += ", " + word + table[axis].map("{}".format).astype("str")
+  return names.str.removeprefix(", ")
 
 
 def by_set(table: pd.DataFrame) -> pd.DataFrame:
-  """Gives the first and the last test set a panel; of cells, each the last."""
+  """Draws each cell's last test set; of a single cell the first one as well."""
   sets = table.groupby("cell", sort=False).set
   ends = table.set == sets.transform("last")
   if table.cell.nunique() > 1:
@@ -78,7 +84,7 @@ def by_set(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def by(table: pd.DataFrame, names: pd.Series | str) -> pd.DataFrame:
-  """Gives each name, such as `table.row`, of each cell a panel."""
+  """Gives a panel to each cell and name, of a column or the same for all."""
   return table.assign(panel=names + table.cell.map(lambda x: x and f", {x}"))
 
 
@@ -87,7 +93,7 @@ def against(
 ) -> pd.DataFrame:
   """Adds another metric as a column, its mean over seeds for the same `keys`.
 
-  `lines` over this column are points where a row has a single one.
+  `lines` over this column draws a point where a row has a single number.
   """
   others = choose(results, metric, *(x for x in keys if x in numbers.DETAIL))
   averaged = others.groupby([*keys]).value.mean(skipna=False).rename(metric)
@@ -103,34 +109,34 @@ def lines(
 ) -> Figure | None:
   """Draws a line for each value of the column `hue`, over the column `x`.
 
-  Numbers of the same `x` are seeds. `table` may be chosen of no `results`.
+  Numbers of the same `x` are seeds. `results` may be None: then `table` is a
+  frame of your own.
   """
   averaged = numbers.over_seeds(table[["seed", hue, "panel", x, "value"]])
   rows = results.rows if results and hue == "row" else table[hue]
   shown = looks(rows, table[hue])
-  shared = options.get("sharex", True)
+  named = {"xlabel": label(x), "ylabel": _metric_of(table)}
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    spread = (averaged if shared else part)[x]
+    spread = averaged[x] if options.get("sharex", True) else part[x]
     if x in ("round", "position", "severity"):
       axes.locator_params("x", integer=True)
     elif x != "rho" and 0 < 10 * spread.min() <= spread.max():
       axes.set_xscale("log")
       axes.minorticks_off()
       axes.xaxis.set_major_formatter("{x:g}")
-    for key, line in shown.items():
+    for key, look in shown.items():
       curve = part[part[hue] == key].sort_values(x)
-      step = max(1, len(curve) // 8)
-      bars: Any = {"elinewidth": 1, "capsize": 2, "errorevery": step}
+      step = max(1, len(curve) // 8)  # between points with marker and interval
+      style: Any = look | {"elinewidth": 1, "capsize": 2, "errorevery": step}
       half = curve.half if curve.half.any() else None
-      axes.errorbar(curve[x], curve.value, half, markevery=step, **bars, **line)
+      axes.errorbar(curve[x], curve.value, half, markevery=step, **style)
     if named["ylabel"].endswith("[%]"):
       # A wide interval would flatten the means: it leaves the frame.
       margin = 2 + 0.3 * np.ptp(averaged.value.dropna())
       top = min(averaged.value.max() + margin, 102)
       axes.set_ylim(max(averaged.value.min() - margin, -2), top)
 
-  named = {"xlabel": label(x), "ylabel": _metric_of(table)}
   options = named | options | {"results": results, "shown": shown}
   return panels(averaged, draw, (3.6, 2.7), **options)
 
@@ -145,8 +151,8 @@ def bars(
   """
   order = list(dict.fromkeys(table.cell))
   shown = {
-    row: {"color": line["color"], "alpha": 0.5 if "linestyle" in line else 1}
-    for row, line in looks(results.rows, table.row).items()
+    row: {"color": look["color"], "alpha": 0.5 if row.endswith(_TUNED) else 1}
+    for row, look in looks(results.rows, table.row).items()
   }
   width = 0.8 / max(1, len(shown))
 
@@ -154,10 +160,10 @@ def bars(
     averaged = numbers.over_seeds(part[["seed", "row", "cell", "value"]])
     averaged = averaged.set_index(["row", "cell"])
     base = averaged.loc[next(iter(shown))].reindex(order).value
-    for number, (row, fill) in enumerate(shown.items()):
+    for number, (row, look) in enumerate(shown.items()):
       values = averaged.loc[row].reindex(order)
       at = np.arange(len(order)) + width * (number + 0.5) - 0.4
-      drawn = axes.bar(at, values.value, width, yerr=values.half, **fill)
+      drawn = axes.bar(at, values.value, width, yerr=values.half, **look)
       if number:
         texts = (100 * (values.value / base - 1)).map("{:+.0f}%".format)
         axes.bar_label(drawn, texts, size=7)
@@ -176,11 +182,11 @@ def dots(
   shown = looks(results.rows, table.row)
 
   def draw(axes: Axes, part: pd.DataFrame) -> None:
-    for level, (row, line) in enumerate(shown.items()):
+    for level, (row, look) in enumerate(shown.items()):
       values = np.sort(part.value[part.row == row].dropna())
       # A fixed quasi-random offset keeps dots of equal values apart.
       offset = 0.6 * (np.arange(len(values)) * 0.618034 % 1) - 0.3
-      dot: Any = line | {"markersize": 3.2, "linestyle": "", "alpha": 0.4}
+      dot: Any = look | {"markersize": 3.2, "linestyle": "", "alpha": 0.4}
       axes.plot(values, level + offset, **dot)
       box: Any = {"orientation": "horizontal", "positions": [level]}
       axes.boxplot(values, widths=0.66, showmeans=True, showfliers=False, **box)
@@ -242,14 +248,14 @@ def _metric_of(table: pd.DataFrame) -> str:
 
 
 def _ordered(names: pd.Series) -> list[Any]:
-  """Lists names as they come, and numbers by their size."""
+  """Lists each name once: numbers by their size, then texts as they come."""
   order = pd.Series(names.unique())
   number = pd.to_numeric(order, errors="coerce")
   return list(order[number.sort_values(kind="stable").index])
 
 
-def look(number: int) -> _Look:
-  """Returns how the n-th of several lines is drawn."""
+def nth_look(number: int) -> _Look:
+  """Returns how the n-th of several lines is drawn, n from 0."""
   marker = _MARKERS[number % len(_MARKERS)]
   colour = COLOURS[number % len(COLOURS)]
   return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
@@ -260,18 +266,18 @@ def looks(names: Iterable[str], shown: Iterable[str]) -> dict[str, _Look]:
 
   A fine-tuned copy has its row's colour, a dashed line and hollow markers.
   """
-  base = {name: name.removesuffix("+FT") for name in names}
+  base = {name: name.removesuffix(_TUNED) for name in names}
   order = list(dict.fromkeys(base.values()))
   tuned = {"linestyle": "--", "markerfacecolor": "white"}
   return {
-    row: look(order.index(base[row])) | (tuned if base[row] != row else {})
+    row: nth_look(order.index(base[row])) | (tuned if base[row] != row else {})
     for row in base
     if row in set(shown)
   }
 
 
 def plain(text: object, most: int = 48) -> str:
-  """Returns a text, at most so long, that matplotlib draws letter by letter."""
+  """Shortens a text to `most` letters, and escapes $, which starts math."""
   text = "".join(c if c.isprintable() else " " for c in str(text))
   if len(text) > most:
     text = f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
@@ -301,19 +307,19 @@ def panels(
     parts = {str(x): part for x, part in parts.groupby("panel", sort=False)}
   if not 0 < len(parts) <= 16:
     return None
-  rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
+  rows = math.ceil(len(parts) / min(4, max(1, _WIDEST // size[0])))
   columns = math.ceil(len(parts) / rows)
   width = max(5.2, 0.9 + columns * size[0])
-  # The legend lies below the panels, with as many columns as fit.
+  # Below the panels is the legend, of as many columns as fit; around is 0.9.
   longest = max((len(plain(name)) for name in shown or ()), default=0)
-  ncols = max(1, int((width - 0.2) / (0.65 + 0.078 * longest)))
+  ncols = max(1, int((width - 0.2) / (_KEY + _LETTER * longest)))
   height = 0.9 + rows * size[1] + 0.2 * math.ceil(len(shown or ()) / ncols)
   figure = Figure((width, height), layout="constrained")
   options = {"sharex": True, "sharey": True, "squeeze": False} | options
   grid = figure.subplots(rows, columns, **options).ravel()
   for axes in grid[len(parts) :]:
     axes.remove()
-  letters = int(12 * (width - 0.7) / columns)
+  letters = int(_LETTERS["panel"] * (width - 0.7) / columns)
   for number, (axes, head) in enumerate(zip(grid, parts, strict=False)):
     axes.set_title(textwrap.fill(plain(head, 2 * letters), letters), size=10)
     axes.grid(color="0.9", linewidth=0.8)
@@ -334,7 +340,7 @@ def panels(
     seeds = "one seed" if count == 1 else f"{count} seeds"
     bars = " (bars: 95 % interval)" if shown and count > 1 else ""
     title += f"\n{' and '.join(dict.fromkeys(names))}, {seeds}{bars}"
-  wide = int(11.5 * width)
+  wide = int(_LETTERS["title"] * width)
   texts = [textwrap.fill(plain(x, 200), wide) for x in title.splitlines()]
   figure.suptitle("\n".join(texts), fontsize=11)
   return figure
@@ -342,16 +348,17 @@ def panels(
 
 def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
   """Adds a legend of the lines `shown`, name -> look."""
-  lines = [Line2D([], [], **look) for look in shown.values()]
-  owner.legend(lines, map(plain, shown), fontsize=9, frameon=False, **options)
+  handles = [Line2D([], [], **look) for look in shown.values()]
+  owner.legend(handles, map(plain, shown), fontsize=9, frameon=False, **options)
 
 
 def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
-  """Labels the positions 0, 1, ... of an axis with names, of many the n-th."""
+  """Labels positions 0, 1, ... of an axis with names, or every n-th of many."""
   texts = [plain(f"{x:g}" if isinstance(x, float) else x, 24) for x in names]
   step = math.ceil(len(texts) / (12 if side == "x" else 25))
   shown = texts[::step]
-  letters = int(14 * axes.bbox.width / axes.figure.dpi / max(1, len(shown)))
+  inches = axes.bbox.width / axes.figure.dpi
+  letters = int(_LETTERS["tick"] * inches / max(1, len(shown)))
   if side == "x" and letters > 9:
     shown = [textwrap.fill(text, letters - 1) for text in shown]
   elif side == "x" and sum(len(x) + 1 for x in shown) > letters * len(shown):
