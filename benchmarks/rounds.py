@@ -9,6 +9,7 @@ stopped process has reported its earlier parts.
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -94,9 +95,7 @@ class Setting(NamedTuple):
   @property
   def depths(self) -> list[int]:
     """The cut of every client."""
-    fleet = fleets.assign_depths(self.clients, self.network.cuts, 0)
-    out = {i: c.depth for c in fleet.cohorts for i in c.ids}
-    return [out[i] for i in sorted(out)]
+    return fleets.assign_depths(self.clients, self.network.cuts, 0).depths
 
   def noise(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Images [Z, H, W, c] uint8, labels [Z] int32, rows of every client."""
@@ -155,10 +154,8 @@ class Rounds:
     )
 
     # The state in buffers that may be donated, and the program.
-    specs = devices.state_specs(len(fleet.cohorts))
-    placed = devices.client_sharding(mesh, specs)
-    init = jax.jit(lambda state: state, out_shardings=placed)
-    self.state = init(sim.start(self.method))
+    laid_out = jax.jit(functools.partial(devices.laid_out, mesh=mesh))
+    self.state = laid_out(sim.start(self.method))
     start = time.perf_counter()
     lowered = round.run_round.lower(
       self.method, self.state, self.shards, mesh=mesh, **sim.how
