@@ -1,6 +1,5 @@
 """Trained methods, loaded to predict."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from splitjax import files, target
 from splitjax.config import loading
 from splitjax.config.config import Config
 from splitjax.data import feed
-from splitjax.data.dataset import fitting
+from splitjax.data.dataset import fitting, require
 from splitjax.data.feed import Samples
 from splitjax.evaluation import exits, gate
 from splitjax.experiment import network as networks
@@ -29,12 +28,12 @@ from splitjax.fleet.cohorts import group_of
 from splitjax.fleet.fleets import Fleet, client_of, own_fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.models.network import init, prefix, select
+from splitjax.models.network import init, prefix
 from splitjax.types import Client, Net, Shard, State, UserError
 
 
 class NewClient(NamedTuple):
-  """A client that took no part in the training, see `Trained.new_client`."""
+  """The networks that answer for a client, also for a new one."""
 
   net: Net
   server: Net  #: its part for the client
@@ -138,65 +137,41 @@ class Trained(NamedTuple):
     return path
 
   def new_client(
-    self, image: np.ndarray, label: np.ndarray, *, depth: int | None = None
+    self, image: np.ndarray, label: np.ndarray, depth: int | None = None
   ) -> NewClient:
     """Makes a client that took no part in the training, from its own data.
 
-    It begins as all clients did, but with the common parameters as they are
-    after the training. If a row of results is personalised, it personalises on
-    its data by the method's rule: with HARMONY it adapts, with FedAvg it takes
-    the mean. What clients do not share, such as FedPer's head, is random.
-
-    Takes its inputs [Z, ...], their labels [Z] int, and its cut, one of the
-    clients' (None: the shallowest). Raises UserError if these do not fit, or if
-    clients have nothing in common.
-
-    Example:
-      >>> import splitjax
-      >>> trained = splitjax.load("runs/first", "splitgp")
-      >>> data = splitjax.build(trained.config).data
-      >>> x, y = data.train_image[:20], data.train_label[:20]
-      >>> newcomer = trained.new_client(x, y, depth=2)
-      >>> test = data.test_image[:3]
-      >>> answer, offloaded = trained.predict(newcomer, test, threshold=0.4)
-      >>> answer.shape
-      (3,)
+    It begins with the common parameters, and with random ones where clients
+    share none, and personalises if a row of results is personal. Takes inputs
+    [Z, ...], labels [Z] int, and a depth of the clients; None: the shallowest.
     """
-    image = self._fitting(image)
     method = self.method
     state = self.state
-    backbone = self.network.backbone
-    classes = backbone.classes
-    if len(label) != len(image) or not np.isin(label, range(classes)).all():
-      raise UserError(f"label: give {len(image)} numbers below {classes}")
+    net = self.network.backbone
+    image = self._fitting(image)
+    fits = len(label) == len(image) and np.isin(label, range(net.classes)).all()
+    require(fits, f"label: give {len(image)} numbers below {net.classes}")
     depths = [cohort.depth for cohort in self._fleet.cohorts]
     depth = depths[0] if depth is None else depth
-    if depth not in depths:
-      raise UserError(f"depth={depth}: the clients' depths are {depths}")
+    require(depth in depths, f"depth={depth}: the clients' depths are {depths}")
     common = state.server.common
-    if method.pick or not jax.tree.leaves(common):
-      raise UserError(
-        f"{type(method).__name__} has no network in common that a new client"
-        " could begin with and answer by: predict as a client of the run"
-      )
-
-    # What clients do not share begins as it did before the first round, but
-    # random even in a pretrained network, whose file only training reads.
+    require(
+      jax.tree.leaves(common) and not method.pick,
+      f"{type(method).__name__} has no network in common that a new client"
+      " could begin with and answer by: predict as a client of the run",
+    )
+    # Random even in a pretrained network, whose file only training reads.
     key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
-    full = jax.jit(functools.partial(init, backbone))(key)
-    part = prefix(backbone, full, depth, with_exit=method.exits)
-    shared = [name for name in part.params if name in common.params]
-    joined = nets.join(select(common, shared), part)
-    initial = Net(part.params | joined.params, part.stats | joined.stats)
+    part = prefix(net, init(net, key), depth, with_exit=method.exits)
+    apart = nets.select(part, lambda path: not method.sends(path))
     number = self.network.fleet.num_clients
-    client = method.first_client(initial, number)
-    net = method.model(client, state.server)
+    client = method.first_client(nets.join(apart, common), number)
+    personal = method.model(client, state.server)
     if any(row.personal for row in method.rows):
       samples = self.samples(number, image, label)
-      key = exits.tuning_key(state.key, state.round)
-      key = jax.random.fold_in(key, number)
-      net = method.personalise(client, state.server, samples, key)
-    return NewClient(net=net, server=method.part_two(client, state.server))
+      key = jax.random.fold_in(exits.tuning_key(state.key, state.round), number)
+      personal = method.personalise(client, state.server, samples, key)
+    return NewClient(net=personal, server=method.part_two(client, state.server))
 
   # Of single clients.
 
@@ -224,10 +199,9 @@ class Trained(NamedTuple):
   ) -> Samples:
     """Makes the data of a client that holds the given samples alone."""
     net = self.network
-    method = self.method
     plan = feed.BatchPlan(self.config.batch_size, epochs, net.mean, net.std)
     counts = np.bincount(label, minlength=net.backbone.classes)
-    group = group_of(method, net.fleet, counts[None], [number])
+    group = group_of(self.method, net.fleet, counts[None], [number])
     rows = jnp.arange(len(label))
     shard = Shard(
       image=jnp.asarray(image),
@@ -237,7 +211,7 @@ class Trained(NamedTuple):
       counts=jnp.asarray(counts),
       number=jnp.int32(number),
       group=() if group is None else jnp.asarray(group)[0],
-      validation=rows if method.validates else (),
+      validation=rows if self.method.validates else (),
     )
     return Samples(shard, plan.for_clients([len(label)]))
 
