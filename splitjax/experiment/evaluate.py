@@ -11,7 +11,7 @@ from typing import Any
 from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config, assign, significant
-from splitjax.experiment import reporting, storage, summary, workdirs
+from splitjax.experiment import reporting, storage, workdirs
 from splitjax.experiment.console import say
 from splitjax.experiment.network import abstract_state
 from splitjax.experiment.programs import Programs
@@ -77,16 +77,13 @@ def evaluate_again(
     )
   with workdirs.held(workdir):
     for run in runs:
-      drawn = figures == "all" or (figures == "report" and run == workdir)
       with workdirs.held(run):
-        _evaluate(run, changes or {}, name, drawn=drawn)
+        _evaluate(run, changes or {}, name)
     return reporting.report_again(workdir / name, figures=figures)
 
 
-def _evaluate(
-  workdir: Path, changes: Mapping[str, Any], name: str, *, drawn: bool
-) -> None:
-  """Evaluates a run's finished methods; `drawn` are the clients' samples."""
+def _evaluate(workdir: Path, changes: Mapping[str, Any], name: str) -> None:
+  """Evaluates a run's finished methods."""
   trained_config, facts = workdirs.read_config(workdir)
   config = copy.deepcopy(trained_config)
   assign(config, changes)
@@ -104,10 +101,6 @@ def _evaluate(
   # What an earlier evaluation wrote may be of other test sets.
   into = workdir / name
   shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
-  for picture in summary.PICTURES:
-    (into / picture).unlink(missing_ok=True)
-  if drawn:
-    summary.pictures(task, into)
 
   settings = task.config.to_dict()
   changed = {group: settings[group] for group in ("eval", "privacy")}

@@ -152,10 +152,6 @@ def test_other_mixtures_in_a_folder_of_their_own(ran):
   pd.testing.assert_frame_equal(numbers.read(workdir), before)
   with refused("--workdir"):
     splitjax.evaluate_again(workdir, {"rounds": 9})
-  # Pictures of other test sets go.
-  assert (place / "test_sets.png").exists()
-  splitjax.evaluate_again(workdir, figures="none")
-  assert not (place / "test_sets.png").exists()
 
 
 def test_a_row_that_is_fine_tuned_or_served_did_not_train_again(ran):
