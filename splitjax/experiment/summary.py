@@ -71,23 +71,13 @@ def write_clients(task: Task, folder: Path) -> None:
 
 def notes(task: Task) -> Iterator[str]:
   """Yields sentences on data and test sets for the notes of a report."""
-  loss = task.config.loss
   yield from filter(None, (task.data.note, task.data.description))
   untrained = np.flatnonzero(task.class_counts.sum(axis=0) == 0)
   if untrained.size:
     names = [task.class_names[number] for number in untrained]
     yield f"No client trains on class {_listed(names)}."
   yield from _short_of_ood(task)
-  if loss.name != "cross_entropy":
-    options = ", ".join(f"{k} {v}" for k, v in loss.options.items())
-    yield (
-      f"Steps train on the loss {loss.name}{options and f' ({options})'}; the"
-      " training losses shown are values of it, not cross-entropies."
-    )
   yield from _domains(task)
-  if task.config.data.augment:
-    chosen = ", ".join(task.config.data.augment)
-    yield f"Training images are augmented in every step: {chosen}."
 
 
 def _short_of_ood(task: Task) -> Iterator[str]:
