@@ -300,7 +300,6 @@ def _check_flags(
     raise UserError("--config.scale: choose it as --config=FILE:small")
   sweeps = "--sweep" if values.seeds is None else "--seeds"
   for flag, present, modes in (
-    ("--format=json", values.format == "json", ("describe",)),
     ("--evaluation", values.evaluation != "evaluate", ("evaluate",)),
     (sweeps, bool(values.sweep), _CONFIGURED),
     *((f"--config.{f}", True, (*_CONFIGURED, "evaluate")) for f in changes),

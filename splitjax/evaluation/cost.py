@@ -42,7 +42,7 @@ from splitjax.fleet.resources import Devices
 from splitjax.methods.method import Method
 from splitjax.models import sizes
 from splitjax.parameters import pytree
-from splitjax.types import Half, Metrics, Number, Tree
+from splitjax.types import Half, Metrics, Number, Tree, UserError
 from splitjax.wire import Ledger
 
 _JOULES_PER_KWH = 3.6e6
@@ -121,10 +121,11 @@ def grams(joules: float, rates: Rates) -> float:
 # The cost of a run.
 
 
-def whole_round(subject: Subject) -> RoundWork:
+def whole_round(subject: Subject) -> RoundWork | None:
   """Returns each client's work in a round in which it takes all its steps.
 
-  The server has no work where clients hold whole networks without cuts.
+  The server has no work where clients hold whole networks without cuts. None if
+  the network's FLOPs cannot be counted.
   """
   method = subject.method
   served = method.needs_server
@@ -135,7 +136,10 @@ def whole_round(subject: Subject) -> RoundWork:
     ids = list(cohort.ids)
     size = subject.sizes[ids]
     depths = [cohort.depth] * len(ids) if cuts is None else cuts[ids]
-    flops = [sizes.flops_of_cut(subject.backbone, int(k)) for k in depths]
+    try:
+      flops = [sizes.flops_of_cut(subject.backbone, int(k)) for k in depths]
+    except UserError:
+      return None
     at_client, at_server = np.array(flops).T
     for stage in method.stages():
       passes = stage.passes

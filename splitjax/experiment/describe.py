@@ -11,7 +11,6 @@ from splitjax.evaluation import cost
 from splitjax.experiment import summary
 from splitjax.experiment.task import Task, build, make_subject, run_key
 from splitjax.models import sizes
-from splitjax.types import UserError
 
 _Facts = dict[str, Any]
 """JSON-ready: texts, numbers, lists, and dicts of them."""
@@ -90,9 +89,8 @@ def _method(task: Task, key: str) -> _Facts:
     "server_bytes": cost.server_bytes(subject),
     "devices": subject.fleet.devices,
   }
-  try:
-    work = cost.whole_round(subject)
-  except UserError:  # the network's FLOPs cannot be counted
+  work = cost.whole_round(subject)
+  if work is None:
     return facts
   share = subject.fleet.participants / task.config.num_clients
   flops = float((work.client + work.once + work.server).sum()) * share

@@ -17,7 +17,6 @@ import numpy as np
 from splitjax import files
 from splitjax.config.config import Config
 from splitjax.evaluation import cost, forgetting, measurements, scores
-from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.scores import Scores
 from splitjax.evaluation.subject import End, Line, Subject
 from splitjax.experiment import (
@@ -38,7 +37,7 @@ from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers
 from splitjax.reports.tensorboard import EventFile
-from splitjax.types import Number, Row, State, UserError
+from splitjax.types import Number, Row, State
 
 _EXTRAS = ("embeddings", "metrics", "confusion", "target")
 """Fields of eval that do not change the scores of rows."""
@@ -71,7 +70,7 @@ def train(task: Task, key: str, workdir: Path, stop: Stop | None) -> None:
   # been that of an end, after which more rounds follow now.
   line = record.take_last()
   record.write(method_dir)
-  work = _work_of(method.subject)
+  work = cost.whole_round(method.subject)
   judged = list[Scores]()
   events = None
   with contextlib.ExitStack() as stack:
@@ -191,15 +190,6 @@ def _look_inside(method: Programs, state: State, workdir: Path) -> None:
   attempt(path.with_suffix(".png"), forgetting.picture_within, arrays, maps)
 
 
-def _work_of(subject: Subject) -> RoundWork | None:
-  """Returns each client's work in a whole round; None if it is unknown."""
-  try:
-    return cost.whole_round(subject)
-  except UserError as error:
-    say(f"{subject.label}: cost is not modelled. {error}")
-    return None
-
-
 def evaluate(
   method: Programs, state: State, record: Record, line: Line
 ) -> list[Scores]:
@@ -300,7 +290,7 @@ def _notes_on(subject: Subject, record: Record) -> Iterator[str]:
     )
   yield from record.notes
   if "cost" not in lines[-1]:
-    yield "Cost is not modelled."
+    yield "Cost is not modelled: jax cannot count FLOPs here."
   yield from history.left_out(label, lines, task.network.names)
   for row in subject.labels:
     if any(row not in line.get("accuracy", {row: None}) for line in lines):

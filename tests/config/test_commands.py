@@ -206,7 +206,6 @@ report w --evaluation=far -> --evaluation
 evaluate --workdir=w --config.eval.rho=0 -> eval.rho
 evaluate --workdir=w --config.eval.rhos=-1 -> eval.rhos
 describe --config.rounds=3 -> --config
-train QUICK --workdir=w --format=json -> --format=json
 train QUICK --workdir=w --format=xml -> --format
 train QUICK --workdir=w --seeds=0,0 -> sweep.seed
 train QUICK --workdir=w --seeds=a -> seed='a'
