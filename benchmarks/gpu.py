@@ -122,7 +122,7 @@ def accuracies(run: Path, seed: int) -> dict[str, dict[str, float]]:
   means = table[narrower].isna().all(axis=1) & (table["metric"] == "accuracy")
   of_seed = table[means & (table["seed"] == seed)]
   return {
-    row: dict(zip(lines["set"], lines["value"], strict=True))
+    str(row): dict(zip(lines["set"], lines["value"], strict=True))
     for row, lines in of_seed.groupby("row")
   }
 

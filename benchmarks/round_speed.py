@@ -41,23 +41,26 @@ class Torch:
       text=True,
       bufsize=1,
     )
+    assert self.process.stdin and self.process.stdout
+    self.questions = self.process.stdin
+    self.answers = self.process.stdout
     self.version = self.answer()["torch"]
 
   def answer(self) -> dict:
     """Reads one answer; a process that has ended gives none."""
-    line = self.process.stdout.readline()
+    line = self.answers.readline()
     if not line:
       raise RuntimeError(f"PyTorch's process ended: {self.process.wait()}")
     return json.loads(line)
 
   def __call__(self) -> float:
     """Runs a round; returns its seconds."""
-    self.process.stdin.write(json.dumps({"method": self.method}) + "\n")
+    self.questions.write(json.dumps({"method": self.method}) + "\n")
     return self.answer()["seconds"]
 
   def close(self) -> None:
     """Lets the process end, which it does when no question can come."""
-    self.process.stdin.close()
+    self.questions.close()
     self.process.wait()
 
 

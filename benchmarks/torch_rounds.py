@@ -192,7 +192,8 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
   def scaled(n):
     return max(1, round(width * n))
 
-  shapes, c = {}, 1
+  shapes = dict[str, tuple[int, ...]]()
+  c = 1
   for i, f in enumerate(map(scaled, FILTERS), start=1):
     shapes[f"conv{i}"], c = (f, c, 3, 3), f
     shapes[f"exit{i}"] = (10, 9 * f)

@@ -44,7 +44,7 @@ def compile_quickly() -> None:
     os.environ["XLA_FLAGS"] = f"{flags} {extra}".strip()
 
 
-def quick_options() -> dict[str, bool] | None:
+def quick_options() -> dict[str, str | bool] | None:
   """Returns options that make compiling faster; None for the defaults.
 
   Pass them to the `compile` of a lowered program, not to `jax.jit`, because a
