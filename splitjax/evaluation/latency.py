@@ -254,7 +254,7 @@ def split_depths(
 def _parts(net: Backbone, depths: Sequence[int]) -> pd.DataFrame:
   """Tabulates the parts of a network that is cut at each of the depths."""
   table = pd.DataFrame([parts_at(net, depth) for depth in depths])
-  table["channels"] = [features[-1] for features in table.pop("cut")]
+  table["channels"] = [shape[-1] for shape in table.pop("output")]
   return table.set_index("depth")
 
 

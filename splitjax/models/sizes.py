@@ -28,10 +28,9 @@ def shapes(backbone: Backbone) -> Net:
 
 def parameters(backbone: Backbone) -> dict[str, int]:
   """Counts the parameters, without statistics, of each block, exit and head."""
-  full = shapes(backbone)
   return {
     name: sum(leaf.size for leaf in jax.tree.leaves(tree))
-    for name, tree in full.params.items()
+    for name, tree in shapes(backbone).params.items()
   }
 
 
@@ -46,7 +45,7 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """Describes a cut: its depth, the client's last block, the features' shape.
+  """Describes a cut: its depth, the client's last block and the block's output.
 
   "phi", "h" and "theta" are the parameters of the client's blocks, of its exit
   and of the server's part.
@@ -59,7 +58,7 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "phi": sum(size[name] for name in backbone.names(0, depth)),
     "h": size[network.exit_name(depth)],
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
-    "cut": list(outputs(backbone)[last_block]),
+    "output": list(outputs(backbone)[last_block]),
   }
 
 
@@ -86,8 +85,7 @@ def flops(backbone: Backbone) -> dict[str, float]:
     analysis = lowered.cost_analysis()
     if analysis is None:
       raise UserError("FLOPs are not known: jax has no analysis for the CPU")
-    # Absent where nothing is computed.
-    counts[name] = float(analysis.get("flops", 0.0))
+    counts[name] = float(analysis.get("flops", 0.0))  # absent if there are none
     return block_shapes(backbone.block(name), x)[0]
 
   network.walk(backbone, count, backbone.inputs(1))
