@@ -76,12 +76,10 @@ Ledger = dict[str, Array]
 _Heard = dict[str, list[Any]]
 """Message name -> all messages of this name, in the order of sending."""
 
-_LEDGER: ContextVar[tuple[Ledger, object] | None] = ContextVar(
-  "ledger", default=None
-)
+_LEDGER = ContextVar[tuple[Ledger, object] | None]("ledger", default=None)
 """The open ledger, and the trace in which it was opened."""
 
-_HEARD: ContextVar[_Heard | None] = ContextVar("heard", default=None)
+_HEARD = ContextVar[_Heard | None]("heard", default=None)
 
 
 @contextlib.contextmanager
@@ -91,7 +89,7 @@ def ledger() -> Iterator[Ledger]:
   Open it inside the traced function that sends, and return what it collected.
   """
   sent: Ledger = {}
-  token = _LEDGER.set((sent, _trace()))
+  token = _LEDGER.set((sent, get_opaque_trace_state(convention="flax")))
   try:
     yield sent
   finally:
@@ -100,10 +98,10 @@ def ledger() -> Iterator[Ledger]:
 
 @contextlib.contextmanager
 def listening() -> Iterator[_Heard]:
-  """Records the messages of functions that are traced within this context.
+  """Collects the messages of functions that are traced within this context.
 
   One of `send_chosen` is a dict, number -> tensor. Parameters, raw labels and
-  statistics are not recorded, only counted.
+  statistics are not among them: only their bytes are counted.
   """
   heard: _Heard = {}
   token = _HEARD.set(heard)
@@ -113,8 +111,8 @@ def listening() -> Iterator[_Heard]:
     _HEARD.reset(token)
 
 
-def received(name: str, message: Any) -> Any:
-  """Records a message for `listening`, as its receiver gets it; returns it."""
+def _overheard(name: str, message: Any) -> Any:
+  """Returns a message as its receiver gets it, and gives it to `listening`."""
   heard = _HEARD.get()
   if heard is not None:
     heard.setdefault(name, []).append(message)
@@ -122,7 +120,7 @@ def received(name: str, message: Any) -> Any:
 
 
 def record(name: str, size: Array | float) -> None:
-  """Adds a message of `size` bytes to the open ledger, if there is one.
+  """Adds `size` bytes under a message's name to the open ledger, if any.
 
   Raises:
     KeyError: the name is not in MESSAGES, or has no direction.
@@ -140,7 +138,7 @@ def record(name: str, size: Array | float) -> None:
   if book is None:
     return
   sent, trace = book
-  if trace != _trace():
+  if trace != get_opaque_trace_state(convention="flax"):
     raise RuntimeError(
       f"{name} is sent inside a function that jax transforms: compute there,"
       " and send outside of it"
@@ -148,22 +146,19 @@ def record(name: str, size: Array | float) -> None:
   sent[name] = sent.get(name, jnp.zeros(())) + size
 
 
-_trace = functools.partial(get_opaque_trace_state, convention="flax")
-
-
 def send_labels(real: Array) -> None:
-  """Prices int32 labels; `real` [..., B] bool tells which are sent."""
+  """Counts the bytes of int32 labels; `real` [..., B]: which are sent."""
   record("up/labels", 4.0 * real.sum(axis=-1))
 
 
 def send_match(alike: Array, real: Array) -> Array:
   """Sends a bit [B] for each pair of samples: whether they share a class."""
   record("up/match", real.sum() / 8)
-  return received("up/match", alike)
+  return _overheard("up/match", alike)
 
 
 def send_tree(name: str, tree: Tree) -> None:
-  """Prices a pytree in its own dtypes; one without leaves is not sent."""
+  """Counts the bytes of a pytree as it is; one without leaves is not sent."""
   if size := trees.num_bytes(tree):
     record(name, float(size))
 
@@ -202,12 +197,12 @@ class Wire:
   gradients: Channel = Channel()
 
 
-KINDS: dict[str, str] = {
+CHANNEL_OF: dict[str, str] = {
   "up/features": "features",
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> the field of Wire that has its channel; others: float32."""
+"""Message name -> field of Wire; others travel as float32, unclipped."""
 
 FORM, NOISE = range(2)
 """Folded into a message's key, for draws of its form and its noise."""
@@ -225,7 +220,7 @@ def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
     carry_rows = jax.vmap(carry_rows)
   rows, price = carry_rows(rows, batch)
   record(name, price)
-  return received(name, rows)
+  return _overheard(name, rows)
 
 
 def send_chosen(
@@ -235,34 +230,37 @@ def send_chosen(
   number: Array,
   batch: Batch,
 ) -> dict[int, Array]:
-  """Sends and prices the tensor [B, ...] with this `number`, [] int.
+  """Sends the tensor [B, ...] with this `number`, [] int.
 
-  Returns all tensors as the receiver would get them.
+  The number is traced: all are carried and returned, its bytes alone count.
   """
   arrived = dict[int, Array]()
   for key, rows in tensors.items():
     arrived[key], price = carry(wire, name, rows, batch)
     record(name, jnp.where(number == key, price, 0.0))
-  return received(name, arrived)
+  return _overheard(name, arrived)
 
 
 def carry(
   wire: Wire, name: str, rows: Array, batch: Batch
 ) -> tuple[Array, Array]:
-  """Brings rows to their receiver -> rows, bytes []; records nothing.
+  """Brings rows to their receiver -> rows, bytes []; counts nothing.
 
   They arrive in the dtype that they came in. A NaN that is sent arrives as NaN;
   a number beyond a form's range arrives as its largest number of the same sign.
   Forms that send only some numbers may drop a NaN.
   """
-  channel = getattr(wire, KINDS[name]) if name in KINDS else Channel()
-  noisy = channel.clip is not None and channel.noise is not None
-  private = clipped(channel, rows, _key(batch, name, NOISE) if noisy else None)
-  if noisy:  # a gradient of padding would be noise alone, and move parameters
+  field = CHANNEL_OF.get(name)
+  channel = getattr(wire, field) if field else Channel()
+  if channel.clip is not None and channel.noise is not None:
+    # A gradient of padding would be noise alone, and move parameters.
     real = batch.real.reshape(-1, *[1] * (rows.ndim - 1))
-    private = jnp.where(real, private, rows)
+    noisy = clipped(channel, rows, _key(batch, name, NOISE))
+    rows = jnp.where(real, noisy, rows)
+  else:
+    rows = clipped(channel, rows)
   price = batch.real.sum() * _row_bytes(channel, rows.size // len(rows))
-  return _in_form(channel, name, private, batch), jnp.asarray(price, float)
+  return _in_form(channel, name, rows, batch), jnp.asarray(price, float)
 
 
 def _in_form(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
@@ -328,8 +326,8 @@ def cast(x: Array, form: str) -> Array:
   fits = jnp.clip(x.astype(float), -limit, limit)
   if narrow.bits < jnp.finfo(fits.dtype).bits:
     rounded = jax.lax.reduce_precision(fits, narrow.nexp, narrow.nmant)
-    if narrow.tiny > jnp.finfo(jnp.float32).tiny:
-      # `reduce_precision` takes subnormal numbers to 0.
+    if form == "float16":
+      # `reduce_precision` takes subnormal numbers to 0, float16 has them.
       step = float(narrow.smallest_subnormal)
       small = jnp.abs(fits) < float(narrow.tiny)
       rounded = jnp.where(small, jnp.round(fits / step) * step, rounded)
@@ -345,7 +343,8 @@ def int8(rows: Array, key: Array) -> Array:
   x. The level -128 is not used, so that they are symmetric.
   """
   step = jnp.abs(rows).max(axis=1, keepdims=True) / 127
-  step = jnp.where(step > 0, step, 1.0)  # x of zeros; NaN stays in x
+  # Step 1 for a row of zeros, and for one with a NaN, which stays NaN.
+  step = jnp.where(step > 0, step, 1.0)
   u = jax.random.uniform(key, rows.shape, rows.dtype)
   # The sum of 127 and u may be rounded to 128.
   return jnp.clip(jnp.floor(rows / step + u), -127, 127) * step

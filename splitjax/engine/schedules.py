@@ -124,7 +124,10 @@ def draw(
     paths += [(BATCHES, *stage, *use) for use in np.ndindex(views, count)]
     counts += [1, views, views * count]
   keys = fold(key, *paths)
-  parts = jnp.split(keys[2:], np.cumsum(counts)[:-1])
+  parts = jnp.split(keys[2:], np.cumsum(counts)[:-1])  # three of each stage
+  step_keys = parts[::3]
+  augment_keys = parts[1::3]
+  order_keys = parts[2::3]
 
   def in_order(keys, count):
     orders = jax.vmap(lambda key: draw_order(key, width, size))(keys)
@@ -133,9 +136,9 @@ def draw(
   return Draws(
     receive_key=keys[0],
     send_key=keys[1],
-    step_keys=tuple(part[0] for part in parts[::3]),
-    augment_keys=tuple(parts[1::3]),
-    orders=tuple(map(in_order, parts[2::3], epochs)),
+    step_keys=tuple(keys[0] for keys in step_keys),
+    augment_keys=tuple(augment_keys),
+    orders=tuple(map(in_order, order_keys, epochs)),
   )
 
 

@@ -341,10 +341,11 @@ class ClientRound:
         'send: "net" names the shares of `copies`; give the shares of'
         f" {type(self.method).__name__} another name"
       )
-    # Of the two sides `run` and `end` have looked at networks and memories.
-    computed = client.memory, shares | {"common": ()}
-    if jax.tree.leaves(computed):
-      sound = finite(computed)
+    # `run` and `end` have checked the networks, which are what "common" shares.
+    others = {key: share for key, share in shares.items() if key != "common"}
+    unchecked = client.memory, others
+    if jax.tree.leaves(unchecked):
+      sound = finite(unchecked)
       shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
       counts &= sound
     client = trees.where(counts, client, self.visit.client)

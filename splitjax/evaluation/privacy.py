@@ -22,7 +22,7 @@ from splitjax import trees, wire
 from splitjax.evaluation import cost
 from splitjax.evaluation.subject import End, Finding, Subject
 from splitjax.types import Number
-from splitjax.wire import KINDS
+from splitjax.wire import CHANNEL_OF
 
 _LARGE = 10.0
 """An epsilon from which a note says that the noise protects nothing."""
@@ -119,7 +119,7 @@ def on_end(end: End) -> Finding:
         f"{end.subject.labels[0]}: ε = {max(values):.3g} of {part} protects"
         " nothing, since an observer may tell two samples apart in more than"
         f" 99.99 % of the cases. A training that sends a sample {times} times"
-        f" needs privacy.{KINDS[part]}.noise={enough:.3g} for ε = 1."
+        f" needs privacy.{CHANNEL_OF[part]}.noise={enough:.3g} for ε = 1."
       )
   return Finding(numbers, notes=notes)
 
@@ -134,7 +134,7 @@ def releases(end: End) -> dict[str, list[Release]]:
   config = subject.config
   sent = messages_of_steps(subject)
   out: dict[str, list[Release]] = {}
-  for name, kind in KINDS.items():
+  for name, kind in CHANNEL_OF.items():
     counts = [stage.get(name, 0) for stage in sent]
     if kind not in config.privacy.noisy() or not any(counts):
       continue

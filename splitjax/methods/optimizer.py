@@ -143,7 +143,8 @@ class Optimizer:
     if touched.params:  # a copy's other blocks are left out of their means
       moves = dict(touched.params)
       for name in grads:
-        moves[name] |= True if passed is None else passed[name]
+        moved = True if passed is None else passed[name]
+        moves[name] = moves[name] | moved  # the block's flag in `touched`
       writes = touched.stats | dict.fromkeys(stats, jnp.bool_(True))
       touched = Net(params=moves, stats=writes)
     return half._replace(net=net, slots=slots, touched=touched)

@@ -331,8 +331,9 @@ def test_rows_are_clipped_to_a_norm_one_by_one(name, float64):
 
 @pytest.mark.numeric
 def test_noise_is_gaussian_with_the_deviation_asked_for(float64, n=4000):
-  got = over_keys(X, Channel(clip=0.5, noise=3.0), n) - clipped(X, 0.5)
-  z = got.reshape(n, -1) / 1.5
+  got = over_keys(X, Channel(clip=0.5, noise=3.0), n)
+  assert (got[:, 3] == X[3]).all()  # padding
+  z = (got - clipped(X, 0.5))[:, :3].reshape(n, -1) / 1.5
   assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(n)
   # Of a standard normal: the variance of squares is 2, of 4th powers 96.
   assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / n)
