@@ -148,8 +148,6 @@ DECAY = (("weight_decay", 0.05),)
         {"batch_norm": True, "epochs": 3, "outer": DECAY, "participants": 2},
       ),
       ("splitfed_v1", 0.0, {"batch": 64, "participants": 3}),
-      # As many steps for all: one client passes over its data four times.
-      ("splitfed_v1", 0.0, {"steps": 4, "participants": 4}),
     ),
   ],
 )
