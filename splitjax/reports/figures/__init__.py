@@ -87,10 +87,7 @@ def learning_curves(results: Results) -> Figure | None:
 
 
 def accuracy_over_cost(results: Results) -> Figure | None:
-  """Draws accuracy on the first test set over costs (SuperSFL Figures 3 and 4).
-
-  The dotted line is eval.target.
-  """
+  """Draws accuracy on the first test set over costs (SuperSFL Figures 3, 4)."""
   table = choose(results, "accuracy", "round")
   table = table[table.set == table.groupby("cell").set.transform("first")]
   parts = []
@@ -102,7 +99,7 @@ def accuracy_over_cost(results: Results) -> Figure | None:
   figure = lines(results, table, "cost", sharex=False, **options)
   targets = {run.settings["eval"].get("target") for run in results.runs}
   for axes in figure.axes if figure else ():
-    for target in targets - {None}:
+    for target in targets - {None}:  # the dotted line
       axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
   return figure
 

@@ -109,8 +109,7 @@ def lines(
 ) -> Figure | None:
   """Draws a line for each value of the column `hue`, over the column `x`.
 
-  Numbers of the same `x` are seeds. `results` may be None: then `table` is a
-  frame of your own.
+  Numbers of the same `x` are seeds. Without `results`, `table` is your own.
   """
   averaged = numbers.over_seeds(table[["seed", hue, "panel", x, "value"]])
   rows = results.rows if results and hue == "row" else table[hue]
