@@ -248,6 +248,12 @@ def unknown(
   return f"{path}: unknown {kind} {written(name)}{hint} ({choices})"
 
 
+def listed(names: Sequence[str], most: int = 20) -> str:
+  """Lists the first names and counts the others."""
+  beyond = f" and {len(names) - most} more" if len(names) > most else ""
+  return ", ".join(names[:most]) + beyond
+
+
 def shown(text: str, names: Sequence[str]) -> str:
   """Lists names; of more than ten the three most similar to a text."""
   if len(names) <= 10:

@@ -94,17 +94,6 @@ class Dataset(NamedTuple):
       return "images"
     return {2: "table", 3: "series"}.get(image.ndim, "arrays")
 
-  @property
-  def description(self) -> str:
-    """A sentence that describes inputs other than images; "" for images."""
-    form = "x".join(map(str, self.train_image.shape[1:]))
-    dtype = self.train_image.dtype
-    scaled = "standardised per entry of the last axis"
-    if self.vocabulary:
-      scaled = f"below {self.vocabulary}"
-    text = f"Inputs are {self.kind} of shape {form} ({dtype}), {scaled}."
-    return "" if self.kind == "images" else text
-
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns what a client's rows share of train_client, [N], or None."""
     if self.train_client is None:

@@ -182,8 +182,6 @@ def split_depths(
   offloaded: float = 0.1,
   limit: float = math.inf,
   smallest: int = 0,
-  depths: Sequence[int] | None = None,
-  vocabulary: int = 0,
   **options: Any,
 ) -> pd.DataFrame:
   """Tabulates the depths at which a backbone can be cut, for one client.
@@ -196,8 +194,6 @@ def split_depths(
     offloaded: beta, the share of samples that the server answers.
     limit: tau', the latency allowed for one sample.
     smallest: |phi_min|, parameters that personalisation needs.
-    depths: the depths to evaluate, ascending; None: all.
-    vocabulary: V, for a backbone of token ids.
     **options: options of the backbone.
 
   Returns:
@@ -222,17 +218,13 @@ def split_depths(
   resources = resources or Resources()
   _check(resources, offloaded, limit)
   spec = Spec.at(BACKBONES, "backbone", {"name": name, **options})
-  if depths is None:
-    length = cut(name, shape, classes, spec.options, vocabulary).length
-    depths = range(1, length)
-  settings = {**spec.options, "depths": tuple(depths)}
-  net = cut(name, shape, classes, settings, vocabulary)
+  depths = tuple(range(1, cut(name, shape, classes, spec.options).length))
+  net = cut(name, shape, classes, {**spec.options, "depths": depths})
   table = _parts(net, depths)
 
-  sent = np.array([math.prod(x) for x in outputs(net).values()])
-  index = np.array(depths) - 1
-  table["features"] = sent[index]
-  table["bottleneck"] = (sent <= np.minimum.accumulate(sent))[index]
+  sent = np.array([math.prod(x) for x in outputs(net).values()])[: len(depths)]
+  table["features"] = sent
+  table["bottleneck"] = sent <= np.minimum.accumulate(sent)
 
   # Compare latencies, not bounds: with beta = 0 a bound is infinite.
   pixels = math.prod(shape)

@@ -15,13 +15,11 @@ from splitjax.evaluation import forgetting, gate, latency, means, metrics
 from splitjax.evaluation.exits import Outputs
 from splitjax.evaluation.gate import Answered, Gated
 from splitjax.evaluation.subject import End, Finding, Line, Subject
+from splitjax.fields import listed
 from splitjax.types import Number, Row
 
 MOST_LINES = 100_000
 """Above so many lines of a method, classes of single clients have no lines."""
-
-_MOST_NAMED = 20
-"""The largest number of clients that a note names."""
 
 
 class Scores(NamedTuple):
@@ -150,16 +148,16 @@ def _notes(end: End, detailed: bool) -> list[str]:
     lost &= scores.sets.sets[-1]
     if lost.any():
       notes.append(
-        f"{scores.label}: the outputs of {_listed(clients[lost.any(axis=1)])}"
-        f" are not finite for {lost.sum()} of {scores.counted.sum()} test"
-        f" samples ({scores.sets.names[-1]}); the accuracy counts their answers"
-        " like all others."
+        f"{scores.label}: outputs of clients"
+        f" {listed(clients[lost.any(axis=1)])} are not finite for {lost.sum()}"
+        f" of {scores.counted.sum()} test samples ({scores.sets.names[-1]});"
+        " the accuracy counts their answers like all others."
       )
   idle = (end.totals["steps"] == 0) & (end.totals["bytes"] == 0)
   if idle.any():
     notes.append(
-      f"{label}: {_listed(clients[idle])} never took part in the training, and"
-      " stand in every mean over clients."
+      f"{label}: clients {listed(clients[idle])} never took part in the"
+      " training, and stand in every mean over clients."
     )
   if not detailed:
     notes.append(
@@ -167,13 +165,6 @@ def _notes(end: End, detailed: bool) -> list[str]:
       f" because they would be more than {MOST_LINES:,}."
     )
   return notes
-
-
-def _listed(clients: np.ndarray) -> str:
-  """Counts clients and names the first of them."""
-  dots = ", ..." if len(clients) > _MOST_NAMED else ""
-  names = ", ".join(clients[:_MOST_NAMED])
-  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{dots})"
 
 
 def _by_set(

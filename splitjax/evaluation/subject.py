@@ -38,7 +38,6 @@ class Subject(NamedTuple):
   shards: tuple[Shard, ...]  #: each cohort's data
   queue: Queue  #: in which a server takes the batches, if clients have turns
   sizes: np.ndarray  #: [N] int, training samples of each client, on the host
-  batch: int  #: the clients' batch size; a small cohort's may be less
 
   @property
   def config(self) -> "Config":

@@ -8,6 +8,7 @@ import numpy as np
 
 from splitjax.evaluation.cost import Cost
 from splitjax.evaluation.subject import Line
+from splitjax.fields import listed
 from splitjax.files import plain
 from splitjax.types import Metrics
 
@@ -81,19 +82,14 @@ def read_history(
   return lines, totals
 
 
-def client(n: int, names: Sequence[str]) -> str:
-  """Formats a client as its number, and its name if it has one."""
-  return f"{n} ({names[n]})" if names else str(n)
-
-
 def left_out(
-  label: str, lines: Sequence[Line], names: Sequence[str] = ()
+  label: str, lines: Sequence[Line], names: Sequence[str]
 ) -> Iterator[str]:
   """Yields sentences on what rounds left out as not finite."""
   masked = [line for line in lines if line["masked"]]
   undone = [line for line in lines if line.get("undone")]
   numbers = sorted(set(itertools.chain(*(line["masked"] for line in masked))))
-  clients = ", ".join(client(n, names) for n in numbers)
+  clients = listed([names[n] for n in numbers])
   for what, rounds, remedy in (
     (f"updates of clients {clients}", masked, "optimizer.lr or inner_lr"),
     ("the server's steps", undone, "mean_optimizer.lr (fedgh: server_lr)"),

@@ -1,6 +1,6 @@
 """Tables, figures and notes of the clients' data and devices."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,14 @@ import pandas as pd
 
 from splitjax import files
 from splitjax.data.test_sets import realised_rho
-from splitjax.experiment.history import client
 from splitjax.experiment.task import Task
+from splitjax.fields import listed
 from splitjax.fleet.resources import RESOURCES
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
 
 PICTURES = ("clients.png", "test_sets.png")
 """Names of the files that `pictures` draws."""
-
-MOST = 20
-"""The largest number of classes or clients that a note names."""
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
@@ -71,11 +68,12 @@ def write_clients(task: Task, folder: Path) -> None:
 
 def notes(task: Task) -> Iterator[str]:
   """Yields sentences on data and test sets for the notes of a report."""
-  yield from filter(None, (task.data.note, task.data.description))
+  if task.data.note:
+    yield task.data.note
   untrained = np.flatnonzero(task.class_counts.sum(axis=0) == 0)
   if untrained.size:
     names = [task.class_names[number] for number in untrained]
-    yield f"No client trains on class {_listed(names)}."
+    yield f"No client trains on class {listed(names)}."
   yield from _short_of_ood(task)
   yield from _domains(task)
 
@@ -103,16 +101,10 @@ def _domains(task: Task) -> Iterator[str]:
   for n, rows in enumerate(task.test_sets.parts):
     for number in () if domain is None else np.unique(domain[rows]):
       name = task.data.domain_names[number]
-      clients.setdefault(name, []).append(client(n, task.network.names))
+      clients.setdefault(name, []).append(task.client_names[n])
   if len(clients) > 1:
-    words = [f"{name} of {_listed(who)}" for name, who in clients.items()]
+    words = [f"{name} of {listed(who)}" for name, who in clients.items()]
     yield f"Domains of clients' images: {'; '.join(sorted(words))}."
-
-
-def _listed(names: Sequence[str]) -> str:
-  """Lists the first MOST names and counts the others."""
-  beyond = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-  return ", ".join(names[:MOST]) + beyond
 
 
 def origin(task: Task) -> Iterator[str]:

@@ -282,7 +282,6 @@ def make_subject(task: Task, key: str, chunk: int | None = None) -> Subject:
     shards=tuple(map(placed, shards)),
     queue=queue,
     sizes=np.array([len(part) for part in parts]),
-    batch=plan.batch,
   )
 
 

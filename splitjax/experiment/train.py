@@ -291,7 +291,7 @@ def _notes_on(subject: Subject, record: Record) -> Iterator[str]:
   yield from record.notes
   if "cost" not in lines[-1]:
     yield "Cost is not modelled: jax cannot count FLOPs here."
-  yield from history.left_out(label, lines, task.network.names)
+  yield from history.left_out(label, lines, task.client_names)
   for row in subject.labels:
     if any(row not in line.get("accuracy", {row: None}) for line in lines):
       yield (

@@ -92,20 +92,20 @@ IDS = np.arange(84).reshape(12, 7) % 20
 
 
 @pytest.mark.parametrize(
-  ("x", "facts", "dtype", "kind", "form"),
+  ("x", "facts", "dtype", "kind"),
   [
-    (NUMBERS, {}, "f4", "arrays", "8x6x3 (float32)"),
-    (NUMBERS[..., 0].astype(">i2"), {}, "i2", "series", "8x6 (int16)"),
-    (NUMBERS[:, 0, 0].astype(">f8"), {}, "f4", "table", "3 (float32)"),
-    (IDS, {}, "i4", "table", "7 (int32)"),
-    (IDS * 2**40, {}, "f4", "table", "7 (float32)"),
-    (IDS.astype("u2"), {"vocabulary": 20}, "u2", "token ids", "7 (uint16)"),
+    (NUMBERS, {}, "f4", "arrays"),
+    (NUMBERS[..., 0].astype(">i2"), {}, "i2", "series"),
+    (NUMBERS[:, 0, 0].astype(">f8"), {}, "f4", "table"),
+    (IDS, {}, "i4", "table"),
+    (IDS * 2**40, {}, "f4", "table"),
+    (IDS.astype("u2"), {"vocabulary": 20}, "u2", "token ids"),
   ],
 )
-def test_inputs_keep_shape_and_kind(x, facts, dtype, kind, form, tmp_path):
+def test_inputs_keep_shape_and_kind(x, facts, dtype, kind, tmp_path):
   name = saved(tmp_path, {"train_image": x, "test_image": x[:5]}, **facts)
   data = load(name)
-  assert data.kind == kind and f"{kind} of shape {form}" in data.description
+  assert data.kind == kind and data.train_image.shape == x.shape
   assert data.train_image.dtype == np.dtype(dtype)
   assert data.train_image.dtype.isnative
   np.testing.assert_allclose(data.train_image, x, rtol=1e-7)
