@@ -44,7 +44,7 @@ def sizes(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
   A side has the smallest and the largest number over the depths in use.
   """
   _, cuts, shape, classes, *_ = ROWS[name]
-  depths = splitjax.split_depths(name, shape, classes, depths=cuts)
+  depths = splitjax.split_depths(name, shape, classes).loc[list(cuts)]
   sides = {side: depths[side] for side in ("phi", "h", "theta")}
   total = int((depths.phi + depths.theta).iloc[0])
   return total, {
