@@ -138,8 +138,12 @@ def on_end(end: End) -> Finding:
 def _notes(end: End, detailed: bool) -> list[str]:
   """Says which numbers mean less than they seem to."""
   label = end.subject.labels[0]
-  clients = np.array(end.subject.task.client_names)
+  names = end.subject.task.client_names
   notes = list[str]()
+
+  def named(clients: Any) -> str:  # [N] bool
+    return listed([names[n] for n in np.flatnonzero(clients)])
+
   for scores in end.scores:
     finite = scores.answered.exits.finite
     assert finite is not None  # of every evaluation
@@ -148,16 +152,16 @@ def _notes(end: End, detailed: bool) -> list[str]:
     lost &= scores.sets.sets[-1]
     if lost.any():
       notes.append(
-        f"{scores.label}: outputs of clients"
-        f" {listed(clients[lost.any(axis=1)])} are not finite for {lost.sum()}"
-        f" of {scores.counted.sum()} test samples ({scores.sets.names[-1]});"
-        " the accuracy counts their answers like all others."
+        f"{scores.label}: outputs of clients {named(lost.any(axis=1))} are not"
+        f" finite for {lost.sum()} of {scores.counted.sum()} test samples"
+        f" ({scores.sets.names[-1]}); the accuracy counts their answers like"
+        " all others."
       )
   idle = (end.totals["steps"] == 0) & (end.totals["bytes"] == 0)
   if idle.any():
     notes.append(
-      f"{label}: clients {listed(clients[idle])} never took part in the"
-      " training, and stand in every mean over clients."
+      f"{label}: clients {named(idle)} never took part in the training, and"
+      " stand in every mean over clients."
     )
   if not detailed:
     notes.append(

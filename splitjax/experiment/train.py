@@ -282,23 +282,10 @@ def _notes_on(subject: Subject, record: Record) -> Iterator[str]:
   lines = [*record.lines]
   chosen = task.config.eval
   yield from summary.origin(task)
-  if subject.method.cuts(subject.fleet) is not None:
-    yield (
-      f"{label}: every client trains with its own copy of the server's part,"
-      " which equals training the whole network. The cut changes only messages,"
-      " time and energy."
-    )
   yield from record.notes
   if "cost" not in lines[-1]:
     yield "Cost is not modelled: jax cannot count FLOPs here."
   yield from history.left_out(label, lines, task.client_names)
-  for row in subject.labels:
-    if any(row not in line.get("accuracy", {row: None}) for line in lines):
-      yield (
-        f"{label}{row.removeprefix(subject.key)} was evaluated only after the"
-        " last round (eval.personal=last): it has no best round and no cost to"
-        " a target."
-      )
   if chosen.samples is not None and chosen.every < task.config.rounds:
     yield (
       "Before the last round, evaluations use at most"
