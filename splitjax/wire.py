@@ -327,7 +327,7 @@ def cast(x: Array, form: str) -> Array:
   if narrow.bits < jnp.finfo(fits.dtype).bits:
     rounded = jax.lax.reduce_precision(fits, narrow.nexp, narrow.nmant)
     if form == "float16":
-      # `reduce_precision` takes subnormal numbers to 0, float16 has them.
+      # `reduce_precision` takes its subnormal numbers to 0.
       step = float(narrow.smallest_subnormal)
       small = jnp.abs(fits) < float(narrow.tiny)
       rounded = jnp.where(small, jnp.round(fits / step) * step, rounded)

@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "augmentations": ["AUGMENTATIONS", "of_image"],
     "corruptions": ["corrupted", "deal_domains", "read_domains"],
-    "dataset": ["checked", "fitting", "merged", "scale"],
+    "dataset": ["checked", "fitting", "mean_and_std", "merged"],
     "feed": ["BatchPlan", "Samples", "standardise"],
     "official": ["OFFICIAL", "prepare"],
     "partitions": ["HOLD", "deal", "round_fairly"],

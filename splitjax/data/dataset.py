@@ -95,7 +95,10 @@ class Dataset(NamedTuple):
     return {2: "table", 3: "series"}.get(image.ndim, "arrays")
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Returns what a client's rows share of train_client, [N], or None."""
+    """Returns the train_client of each part, [N]; None if a part mixes several.
+
+    None, too, if it is not known.
+    """
     if self.train_client is None:
       return None
     owners = [np.unique(self.train_client[part]) for part in parts]
@@ -105,7 +108,7 @@ class Dataset(NamedTuple):
 def merged(data: Dataset) -> Dataset:
   """Merges both splits into Z + M training samples and an empty test split.
 
-  Clients or domains that one split alone names are left out.
+  If only one split has clients, or domains, both lose them.
   """
   if not len(data.test_label):
     return data
@@ -121,10 +124,11 @@ def merged(data: Dataset) -> Dataset:
 def checked(data: Dataset) -> Dataset:
   """Checks a data set, wherever it came from, and casts it to its final dtypes.
 
-  Names are numbered in ascending order, or in that of `class_names` and the
-  like; so are clients and domains that are integers without names. Grey images
-  uint8 [Z, H, W] get an axis of channels. C, if it is not stated, is one more
-  than the highest label. Raises UserError if fields are wrong or do not fit.
+  A name becomes its index in `class_names` and the like, or without those in
+  the ascending order of all names; so does the integer of a client or a domain
+  without names. Grey images uint8 [Z, H, W] get an axis of channels. C, if it
+  is not stated, is one more than the highest label. Raises UserError if fields
+  are wrong or do not fit.
 
   Example:
     >>> import numpy as np
@@ -174,16 +178,16 @@ def _numbered(data: Dataset, field: str) -> Dataset:
         " samples an integer from 0 on, or a name as text; of one-hot rows give"
         " the argmax; there is no regression",
       )
-  texts = {column.dtype.kind == "U" for column in columns.values()}
-  require(
-    len(texts) < 2 and (not texts or f"train_{field}" in columns),
-    f"{field}: give that of the training samples, and both splits alike",
-  )
   if not columns:
     return data
+  as_text = [column.dtype.kind == "U" for column in columns.values()]
+  require(
+    all(as_text) == any(as_text) and f"train_{field}" in columns,
+    f"{field}: give that of the training samples, and both splits alike",
+  )
   number = np.concatenate([*columns.values()])
   names = getattr(data, _NAMES[field])
-  if texts == {True} or (field != "label" and not names):
+  if all(as_text) or (field != "label" and not names):
     unique, position = np.unique(number, return_inverse=True)
     printed = [printable(name) for name in unique.tolist()]
     names = names or tuple(printed)
@@ -197,7 +201,7 @@ def _numbered(data: Dataset, field: str) -> Dataset:
   low = number.min()
   high = number.max()
   if field == "label":
-    count = data.classes or count or int(high) + 1
+    count = data.classes or count or int(high) + 1  # the user's, of any type
     data = data._replace(classes=count)
   require(
     isinstance(count, int | np.integer) and 0 <= low and high < count,
@@ -205,6 +209,7 @@ def _numbered(data: Dataset, field: str) -> Dataset:
     " and state how many there are, or all names",
   )
   pieces = np.split(number.astype(np.int32), [len(data.train_image)])
+  # Without a column of the test split its piece is empty, and left out.
   fields: dict[str, Any] = dict(zip(columns, pieces, strict=False))
   return data._replace(**fields, **{_NAMES[field]: names})
 
@@ -232,13 +237,16 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
   shape = image.shape
   kind = image.dtype.kind
   text = f"{key} is {image.dtype} {list(shape)}"
-  fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
+  fits = kind in "iuf"
+  if vocabulary:
+    fits = kind in "iu" and image.ndim == 2
   require(
     fits and image.ndim > 1 and 0 not in shape[1:],
     f"{text}: {_REMEDIES.get(kind.replace('S', 'U'), _REMEDY)}",
   )
+  channels_first = len(shape) == 4 and shape[1] in (1, 3) and min(shape[2:]) > 4
   require(
-    len(shape) != 4 or shape[1] not in (1, 3) or min(shape[2:]) < 5,
+    not channels_first,
     f"{text}, channels first: transpose images with (0, 2, 3, 1) to"
     " [Z, H, W, c]",
   )
@@ -252,6 +260,7 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
       f" {vocabulary - 1}",
     )
   elif image.dtype != np.uint8 and len(image):
+    # For its errors alone: the rows that are trained on come later.
     _moments(image, key, spread=key == "train_image")
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
     return image
@@ -296,7 +305,7 @@ def fitting(
   return array.astype(dtype, copy=False)
 
 
-def scale(
+def mean_and_std(
   image: np.ndarray, rows: np.ndarray | None = None, vocabulary: int = 0
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
@@ -353,6 +362,7 @@ def _moments(
       sizes.append(np.full(shifted.shape[1], len(block)))
       means.append(shifted.mean(axis=0))
       variances.append(shifted.var(axis=0))
+    # Pooled: variances within the blocks, and those of the blocks' means.
     size = np.concatenate(sizes)
     share = size / size.sum()
     shift = share @ np.concatenate(means)

@@ -183,7 +183,7 @@ def stops(order: np.ndarray, queue: Queue) -> tuple[list[int], list[int]]:
   are [2, 3, 4], their labels [-1, 4, 7].
   """
   client, step = np.nonzero(order != NO_TURN)
-  served = queue.label[client[np.argsort(order[client, step])]]
+  served = queue.group[client[np.argsort(order[client, step])]]
 
   # Cycles are full until the client with the fewest steps has taken its last.
   full = max(1, -(-int(queue.steps.min()) // queue.turn))

@@ -26,7 +26,7 @@ from splitjax.data.corruptions import (
   deal_domains,
   read_domains,
 )
-from splitjax.data.dataset import require, scale
+from splitjax.data.dataset import mean_and_std, require
 from splitjax.data.partitions import Parts
 from splitjax.types import naming
 
@@ -176,7 +176,7 @@ def facts_of(config: Config, data: Dataset, sets: TestSets) -> dict[str, Any]:
   if sets.pool == "train" or len(sets.validation):
     rows = np.sort(np.concatenate(sets.parts))
   with naming(f"data.name = {data.name!r}"):
-    mean, std = scale(data.train_image, rows, data.vocabulary)
+    mean, std = mean_and_std(data.train_image, rows, data.vocabulary)
 
   names = list[str]()
   owners = data.owners(sets.parts) if _by_owner(config) else None

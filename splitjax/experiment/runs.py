@@ -65,8 +65,9 @@ def run(
   task = config if isinstance(config, Task) else build(config)
   config = task.config
   workdir = files.expanded(workdir)
-  with workdirs.claimed(workdir, config, task.facts) as joined:
-    task = task._replace(config=joined)
+  with workdirs.claimed(workdir, config, task.facts) as with_earlier:
+    # The config with the methods of earlier starts; those of `config` train.
+    task = task._replace(config=with_earlier)
     if machine.is_first_process():
       summary.write_clients(task, workdir)
       if figures != "none":
@@ -77,7 +78,7 @@ def run(
       else:
         train(task, key, workdir, stop)
 
-    for key in joined.methods:
+    for key in workdirs.finished(workdir):
       if key not in config.methods:
         say(f"{key}: trained by an earlier start, stays in the report")
     return reporting.report_again(workdir, figures=figures)
@@ -96,7 +97,7 @@ def _is_finished(workdir: Path, key: str, rounds: int) -> bool:
 def run_seeds(
   config: Config | Any,
   workdir: str | Path,
-  numbers: Sequence[int],
+  seeds: Sequence[int],
   *,
   stop: Stop | None = None,
   figures: reporting.Figures = "report",
@@ -104,7 +105,7 @@ def run_seeds(
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
   Arguments and errors are those of `run`; the seed of the config is replaced by
-  `numbers`, and a number that is no seed or is repeated is a UserError.
+  `seeds`, and a number that is no seed or is repeated is a UserError.
 
   Example:
     >>> import splitjax
@@ -116,8 +117,8 @@ def run_seeds(
   """
   config = Config.from_dict(config)
   workdir = files.expanded(workdir)
-  numbers = check_seeds(numbers, "seed")
-  task = build(dataclasses.replace(config, seed=numbers[0]))
+  seeds = check_seeds(seeds, "seed")
+  task = build(dataclasses.replace(config, seed=seeds[0]))
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.
   of_seeds = ("mean", "std", "partition", "names", "depth")
@@ -125,18 +126,18 @@ def run_seeds(
   with workdirs.claimed(workdir, config, facts, over_seeds=True):
     if machine.is_first_process() and figures != "none":
       summary.pictures(task, workdir)
-    for i, number in enumerate(numbers, 1):
-      say(f"seed {number} ({i} of {len(numbers)})")
-      if number != task.config.seed:
-        task = build(dataclasses.replace(config, seed=number))
-      run(task, workdir / f"seed{number}", stop=stop, figures=_inner(figures))
+    for i, seed in enumerate(seeds, 1):
+      say(f"seed {seed} ({i} of {len(seeds)})")
+      if seed != task.config.seed:
+        task = build(dataclasses.replace(config, seed=seed))
+      run(task, workdir / f"seed{seed}", stop=stop, figures=_inner(figures))
     return reporting.report_again(workdir, figures=figures)
 
 
 def run_grid(
   cells: Sequence[Cell],
   workdir: str | Path,
-  numbers: Sequence[int] | None = None,
+  seeds: Sequence[int] | None = None,
   *,
   stop: Stop | None = None,
   figures: reporting.Figures = "report",
@@ -147,7 +148,7 @@ def run_grid(
     cells: cells of `sweep.plan`, each with a name. Those of earlier starts stay
       in the report.
     workdir: the folder of the grid.
-    numbers: the seeds of every cell; None: the config's own seed.
+    seeds: those of every cell; None: the config's own seed.
     stop: see `run`.
     figures: see `run`.
 
@@ -156,10 +157,10 @@ def run_grid(
       differs in more than the values of swept fields.
   """
   workdir = files.expanded(workdir)
-  grid = _grid(cells, workdir, numbers)
+  grid = _grid(cells, workdir, seeds)
   # All cells are checked before the first trains; then their data are dropped.
   for cell in cells:
-    seed = cell.config.seed if numbers is None else numbers[0]
+    seed = cell.config.seed if seeds is None else seeds[0]
     with naming(cell.name):
       build(dataclasses.replace(cell.config, seed=seed))
   with contextlib.ExitStack() as stack:
@@ -171,10 +172,10 @@ def run_grid(
       say(f"cell {i} of {len(cells)}: {cell.name}")
       path = workdir / cell.name
       options: Any = {"stop": stop, "figures": _inner(figures)}
-      if numbers is None:
+      if seeds is None:
         run(cell.config, path, **options)
       else:
-        run_seeds(cell.config, path, numbers, **options)
+        run_seeds(cell.config, path, seeds, **options)
       shown = figures if i == len(cells) else "none"
       results = reporting.report_again(workdir, figures=shown)
   return results
@@ -186,7 +187,7 @@ def _inner(figures: reporting.Figures) -> reporting.Figures:
 
 
 def _grid(
-  cells: Sequence[Cell], workdir: Path, numbers: Sequence[int] | None
+  cells: Sequence[Cell], workdir: Path, seeds: Sequence[int] | None
 ) -> Json:
   """Makes the content of grid.json: the cells of earlier starts, then `cells`.
 
@@ -202,9 +203,10 @@ def _grid(
   else:
     workdirs.check_empty(workdir, "grid")
   # All cells of a grid share one config, so only one of them is compared.
-  for name in [*started][:1]:
-    theirs = workdirs.read_run(workdir / name)["config"]
+  if started:
+    theirs = workdirs.read_run(workdir / next(iter(started)))["config"]
     ours = files.plain(cells[0].config.to_dict())
+    # The swept fields are compared as if they were a fact of the data.
     differs = workdirs.difference(
       {"config": theirs, "data": {"sweep": stored["fields"]}},
       {"config": ours, "data": {"sweep": fields}},
@@ -218,6 +220,6 @@ def _grid(
   started |= {cell.name: files.plain(cell.values) for cell in cells}
   return {
     "fields": fields,
-    "seeds": files.plain(numbers),
+    "seeds": files.plain(seeds),
     "cells": [{"name": name, "values": x} for name, x in started.items()],
   }

@@ -48,29 +48,33 @@ def deal(
   shards = []
   for cohort in fleet.cohorts:
     ids = list(cohort.ids)
-    numbers = list(cohort.numbers)  # of padding clients, too
+    with_padding = list(cohort.numbers)
     of_cohort = plan.for_clients(sizes[ids].tolist())
     group = group_of(method, fleet, counts[ids], ids)
     if group is None and groups is not None:
       group = groups[ids]
+    held_back: Tree = ()
+    if validation:
+      held_back = _int32(padded(validation)[with_padding])
     order: Tree = ()
-    if method.topology in IN_TURN:
+    if method.topology in IN_TURN:  # all clients are in this cohort
       steps, _ = of_cohort.of_round(sizes[ids])
       served = counts[ids].argmax(axis=1) if groups is None else groups[ids]
-      queue = queue._replace(steps=steps, label=served)
-      order = _int32(orders.positions_of_steps(queue, of_cohort, len(numbers)))
+      queue = queue._replace(steps=steps, group=served)
+      width = len(with_padding)
+      order = _int32(orders.positions_of_steps(queue, of_cohort, width))
     plans.append(of_cohort)
     shards.append(
       Shard(
         image=image,
         label=label,
-        rows=_int32(padded([parts[number] for number in numbers])),
-        size=_int32(sizes[numbers]),
-        counts=_int32(counts[numbers]),
-        number=_int32(numbers),
+        rows=_int32(padded([parts[number] for number in with_padding])),
+        size=_int32(sizes[with_padding]),
+        counts=_int32(counts[with_padding]),
+        number=_int32(with_padding),
         service_order=order,
         group=() if group is None else _int32(group[cohort.places]),
-        validation=_int32(padded(validation)[numbers]) if validation else (),
+        validation=held_back,
       )
     )
   return tuple(plans), tuple(shards), queue
@@ -81,7 +85,8 @@ def group_of(
 ) -> np.ndarray | None:
   """Returns the groups [n] of clients `ids` with class counts [n, C], or None.
 
-  They are places of `Method.cuts` in the backbone's cuts, or `Method.group`.
+  A client's group is the index of its cut in `backbone.cuts`, or if the method
+  has no cuts, `Method.group`.
   """
   cuts = method.cuts(fleet)
   if cuts is None:

@@ -29,7 +29,8 @@ class Queue(NamedTuple):
   seed: int  #: of the run
   turn: int = 1  #: number of successive batches in a client's turn, at least 1
   steps: np.ndarray = np.zeros(0, int)  #: [N], batches of each in a round
-  label: np.ndarray = np.zeros(0, int)  #: [N], the label of each one's group
+  #: [N], the group of each; a group has the number of a label
+  group: np.ndarray = np.zeros(0, int)
 
 
 def random(queue: Queue, round: int) -> np.ndarray:
@@ -59,11 +60,11 @@ def random_clients(queue: Queue, round: int) -> np.ndarray:
 def cyclic(queue: Queue, round: int, *, reverse: bool = False) -> np.ndarray:
   """Serves clients in cycles, with one turn for each client in every cycle.
 
-  A cycle goes label by label, in an order drawn once for the run, and within a
-  label by number. Cycles repeat until no client has a batch left. If `reverse`,
+  A cycle goes group by group, in an order drawn once for the run, and within a
+  group by number. Cycles repeat until no client has a batch left. If `reverse`,
   every other cycle of the run is reversed.
   """
-  forward = np.lexsort((np.arange(len(queue.steps)), _rank(queue)[queue.label]))
+  forward = np.lexsort((np.arange(len(queue.steps)), _rank(queue)[queue.group]))
   cycles = -(-int(queue.steps.max()) // queue.turn)
   order = []
   for number in range(cycles):
@@ -75,9 +76,9 @@ def cyclic(queue: Queue, round: int, *, reverse: bool = False) -> np.ndarray:
 
 
 def _rank(queue: Queue) -> np.ndarray:
-  """Finds each label's position [L] in the run's random order of labels."""
+  """Finds each group's position in the run's random order of groups."""
   rng = np.random.default_rng([queue.seed, 0xCC1C])
-  return rng.permutation(int(queue.label.max()) + 1)
+  return rng.permutation(int(queue.group.max()) + 1)
 
 
 ORDERS: dict[str, Callable[[Queue, int], np.ndarray]] = {
@@ -90,13 +91,13 @@ ORDERS: dict[str, Callable[[Queue, int], np.ndarray]] = {
 
 
 def positions(queue: Queue, classes: int) -> list[int] | None:
-  """Ranks the labels in the order in which a forward cycle serves them.
+  """Ranks the labels in the order in which a forward cycle serves their groups.
 
   A label without clients has NO_TURN; None if the order has no cycles.
   """
   if not queue.order.startswith("cyclic"):
     return None
-  labels = np.unique(queue.label)
+  labels = np.unique(queue.group)
   rank = _rank(queue)
   position = np.full(classes, NO_TURN)
   position[labels[rank[labels].argsort()]] = np.arange(len(labels))

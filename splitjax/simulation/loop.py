@@ -10,7 +10,7 @@ from jax import Array
 
 from splitjax import rules
 from splitjax.data import feed
-from splitjax.data.dataset import fitting, require, scale
+from splitjax.data.dataset import fitting, mean_and_std, require
 from splitjax.data.feed import BatchPlan
 from splitjax.data.partitions import Parts
 from splitjax.engine import round
@@ -143,7 +143,7 @@ def simulate(
   require(order in ORDERS, unknown("order", order, ORDERS, "order"))
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
-  mean, std = scale(image, vocabulary=method.backbone.vocabulary)
+  mean, std = mean_and_std(image, vocabulary=method.backbone.vocabulary)
   plan = feed.BatchPlan(
     batch=method.batch_size(len(parts), batch),
     epochs=epochs,

@@ -10,7 +10,7 @@ from refusals import refused
 from sklearn.datasets import load_digits
 
 from splitjax import UserError
-from splitjax.data import SOURCES, Dataset, load, reader, scale, store
+from splitjax.data import SOURCES, Dataset, load, mean_and_std, reader, store
 from splitjax.files import printable, reason
 
 
@@ -144,15 +144,15 @@ def test_scale_is_mean_and_deviation():
     offset.astype(np.int32),
     noise,  # more than a block
   ):
-    mean, std = scale(image)
+    mean, std = mean_and_std(image)
     axes = tuple(range(image.ndim - 1))
     np.testing.assert_allclose(mean, image.mean(axes), rtol=1e-12)
     np.testing.assert_allclose(std, image.std(axes), rtol=1e-9)
     rows = np.array([0, 2])
-    assert scale(image, rows) == scale(image[rows])
+    assert mean_and_std(image, rows) == mean_and_std(image[rows])
   constant = np.stack([np.full(9, 0.1), np.arange(9.0)], 1)
-  assert scale(constant)[1][0] == 1.0
-  assert scale(constant, vocabulary=3) == ((), ())
+  assert mean_and_std(constant)[1][0] == 1.0
+  assert mean_and_std(constant, vocabulary=3) == ((), ())
 
 
 # Folders of arrays are written whole or not at all.

@@ -315,7 +315,7 @@ def test_a_turn_copies_no_other_client():
 
 # Six clients; 0 and 3 have label 1, 1 and 4 label 0, 2 and 5 label 2.
 LABEL = np.array([1, 0, 2, 1, 0, 2])
-EVEN = Queue("cyclic", rounds=1, seed=0, steps=np.full(6, 2), label=LABEL)
+EVEN = Queue("cyclic", rounds=1, seed=0, steps=np.full(6, 2), group=LABEL)
 RAGGED = EVEN._replace(steps=np.array([3, 1, 2, 3, 2, 1]))
 
 

@@ -116,7 +116,9 @@ def test_methods_join_a_folder_and_stay_in_it(tmp_path, capsys):
   # One that was interrupted goes on beside the others.
   both = experiment.run(config(2, a="splitgp", b="fedavg_ft"), tmp_path)
   assert both.rows == [*first.rows, "a"]
-  assert "a: resumes after round 1" in capsys.readouterr().out
+  said = capsys.readouterr().out
+  assert "a: resumes after round 1" in said
+  assert "earlier start" not in said  # beside b it was not finished
   assert [len(lines(tmp_path, key)) for key in "ab"] == [2, 2]
   stays = both.numbers[both.numbers.row != "a"]
   np.testing.assert_array_equal(stays.value, first.numbers.value)

@@ -136,7 +136,7 @@ def stock() -> tuple[np.ndarray, np.ndarray]:
 def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   """Images of these rows as a network sees them [B, 16] float64, labels."""
   image, label = stock()
-  mean, std = data.scale(image)
+  mean, std = data.mean_and_std(image)
   rows = np.asarray(rows)
   x = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
   return x, label[rows]

@@ -50,7 +50,7 @@ def config(name, **fields):
 
 def test_positions_are_the_order_of_the_cycle():
   steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
-  line = orders.Queue("cyclic", 1, 4, steps=steps, label=label)
+  line = orders.Queue("cyclic", 1, 4, steps=steps, group=label)
   served = label[orders.cyclic(line, 0)][:4]
   found = orders.positions(line, 5)
   first = list(dict.fromkeys(served.tolist()))
@@ -81,13 +81,13 @@ def test_the_partitions_groups_are_served_one_after_another():
   # Every label has a position: that of its clients.
   place = np.array(list(evaluation.positions(subject).values()))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert subject.queue.label.tolist() == group.tolist()
+  assert subject.queue.group.tolist() == group.tolist()
 
 
 def test_stops_by_hand():
   def queue(steps, label):
     steps, label = np.array(steps), np.array(label)
-    return orders.Queue("cyclic", 1, 0, steps=steps, label=label)
+    return orders.Queue("cyclic", 1, 0, steps=steps, group=label)
 
   def stops(order, line):
     return [*zip(*evaluation.stops(order, line), strict=True)]
