@@ -168,9 +168,8 @@ def send_tree(name: str, tree: Tree) -> None:
 Form = Literal["float32", "float16", "bfloat16", "int8", "topk", "random"]
 
 DTYPES = {"float32": float, "float16": jnp.float16, "bfloat16": jnp.bfloat16}
-"""Form -> dtype. "float32" is jax's default float. Under `jax.enable_x64`
-numbers of this form cross the cut in float64, unrounded, but their bytes are
-counted as those of float32."""
+"""Form -> dtype. "float32" is jax's default float: under `jax.enable_x64` such
+numbers cross the cut unrounded, but their bytes are counted as float32's."""
 
 
 @pytree
