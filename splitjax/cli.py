@@ -220,7 +220,8 @@ def parse(argv: Sequence[str]) -> Command:
   folders = _read_flags(values, arguments)
   workdir = None if values.workdir is None else expanded(values.workdir)
   if values.data_dir is not None:
-    changes["data.dir"] = Text(values.data_dir)
+    folder = Path(values.data_dir).expanduser().absolute()
+    changes["data.dir"] = Text(str(folder))  # found from any folder
   if values.seeds is not None:
     values.sweep.append(f"seed={values.seeds}")
   _check_flags(values, folders, changes)
@@ -436,6 +437,7 @@ def fail(error: Exception, *, debug: bool) -> int:
     users = [x for x in frames if not x.filename.startswith(libraries)]
     frame = (users or frames)[-1]
     line = f"{Path(frame.filename).name}, line {frame.lineno}"
-    text = f"{reason(error)} ({line}); --debug shows the whole traceback"
+    notes = "".join(f"{x}: " for x in getattr(error, "__notes__", ()))
+    text = f"{notes}{reason(error)} ({line}); --debug shows the traceback"
   print(f"error: {text}", file=sys.stderr)
   return 2

@@ -200,12 +200,18 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-  """Puts `name` before the text of a UserError, unless it begins with it."""
+  """Puts `name` before the text of a UserError, unless it begins with it.
+
+  Another error, as of a user's own function, gets it as a note.
+  """
   try:
     yield
   except UserError as error:
     prefix = name and f"{name}: "
     raise UserError(f"{prefix}{str(error).removeprefix(prefix)}") from None
+  except Exception as error:
+    error.add_note(name)
+    raise
 
 
 class Number(NamedTuple):

@@ -236,7 +236,8 @@ class ClientRound:
     is one of local steps, and nobody knows of it when a round begins.
     """
     with wire.ledger() as sent:
-      client, server, context = self.method.receive(
+      client, server, context = _three(
+        self.method.receive,
         self.visit.client,
         self.common.server,
         self.samples,
@@ -391,8 +392,39 @@ class ClientRound:
 def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   """Calls a stage's step -> the pair after it, its losses and messages."""
   with wire.ledger() as sent:
-    client, server, losses = step(*arguments)
-  return Pair(half=client, copy=server), _tally_of(losses, sent)
+    half, copy, losses = _three(step, *arguments)
+  name = _name_of(step)
+  if not isinstance(losses, dict):
+    raise UserError(f"{name} returns losses {losses}: give a dict, by name")
+  pair = Pair(half=half, copy=copy)
+  for side, before, after in zip(Pair._fields, arguments, pair, strict=False):
+    if _form_of(before) != _form_of(after):
+      raise UserError(
+        f"{name} changes the form of its {side}: return a {side} with the same"
+        " blocks, memory, shapes and dtypes"
+      )
+  return pair, _tally_of(losses, sent)
+
+
+def _three(call: Callable, *arguments: Any) -> tuple[Any, Any, Any]:
+  """Calls a method's `receive` or step, which return three things."""
+  result = call(*arguments)
+  if not isinstance(result, tuple) or len(result) != 3:
+    raise UserError(
+      f"{_name_of(call)} must return three things: half, copy, and"
+      " the context (receive) or the losses (step)"
+    )
+  return result
+
+
+def _name_of(call: Callable) -> str:
+  return getattr(getattr(call, "func", call), "__qualname__", "step")
+
+
+def _form_of(tree: Tree) -> Any:
+  """What must not change in a tree: structure, shapes, dtypes."""
+  leaves, structure = jax.tree.flatten(jax.tree.map(jax.typeof, tree))
+  return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
 def _tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:

@@ -90,9 +90,10 @@ def _training_parts(
   basis = label
   if _by_owner(config) and data.train_client is not None:
     basis = data.train_client
-  parts: Parts = partitions.deal(
-    partition.name, basis, count, config.seed, partition.options
-  )
+  with naming(f"data.partition={partition.name}"):
+    parts: Parts = partitions.deal(
+      partition.name, basis, count, config.seed, partition.options
+    )
   groups = None
   if partition.name in GROUPS:
     groups = GROUPS[partition.name](label, count)
@@ -143,7 +144,8 @@ def _test_sets(config: Config, data: Dataset, parts: Parts) -> TestSets:
   """Makes the test sets of clients that train on `parts`."""
   shift = config.eval.shift
   rhos = config.eval.rhos
-  sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
+  with naming(f"eval.shift={shift.name}"):
+    sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
   require(
     rhos is None or sets.rhos is not None,
     f"eval.rhos={rhos}: eval.shift {shift.name} mixes no samples; leave it"

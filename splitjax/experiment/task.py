@@ -24,7 +24,7 @@ from splitjax.data.partitions import VALIDATE, Parts, client_split
 from splitjax.data.test_sets import Holdout
 from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
-from splitjax.engine.loops import one_server
+from splitjax.engine.loops import loop_of, one_server
 from splitjax.engine.round import FAULT
 from splitjax.evaluation import gate, metrics
 from splitjax.evaluation.exits import chunked
@@ -187,6 +187,7 @@ def _methods(config: Config, network: Network) -> dict[str, Method]:
   for key in config.methods:
     method = make_method(config, network.backbone, key)
     with naming(f"methods.{key}"):
+      loop_of(method)  # that of its topology, if there is one
       abstract_state(method, network)
     if one_server(method) and len(cuts) > 1:
       raise UserError(

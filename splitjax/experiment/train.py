@@ -37,7 +37,7 @@ from splitjax.experiment.workdirs import About
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers
 from splitjax.reports.tensorboard import EventFile
-from splitjax.types import Number, Row, State
+from splitjax.types import Number, Row, State, naming
 
 _EXTRAS = ("embeddings", "metrics", "confusion", "target")
 """Fields of eval that do not change the scores of rows."""
@@ -134,7 +134,8 @@ def begin(
   Results of fewer rounds become invalid.
   """
   start = time.monotonic()
-  method = programs.compile_to_fit(make_subject(task, key))
+  with naming(f"methods.{key}"):
+    method = programs.compile_to_fit(make_subject(task, key))
   seconds = time.monotonic() - start
   like = abstract_state(method.subject.method, task.network)
   saved = storage.restore(method_dir, like)

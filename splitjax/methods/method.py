@@ -31,6 +31,7 @@ from splitjax.types import (
   Server,
   Stage,
   Tree,
+  UserError,
 )
 from splitjax.wire import Form, Wire
 
@@ -234,7 +235,7 @@ class Method:
     self, half: Half, copy: Half, context: Tree, batches: Batches, key: Array
   ) -> tuple[Half, Half, Losses]:
     """One local step of a client's half and its copy of the server -> both."""
-    raise NotImplementedError
+    raise UserError(f"{type(self).__name__} has no step: override `step`")
 
   alone: ClassVar[Any] = None
   """A step without the server, (half, context, batches, key) -> half, losses;

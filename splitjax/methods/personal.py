@@ -10,7 +10,7 @@ from splitjax.fields import Natural, NotNegative, Probability
 from splitjax.methods import nets
 from splitjax.methods.method import Method, Share
 from splitjax.parameters import pytree
-from splitjax.types import Net, Row, Tree
+from splitjax.types import Net, Row, Tree, UserError
 
 
 @pytree
@@ -35,8 +35,15 @@ class Blended(Method):
     return not super().keeps(path)  # a client keeps and sends what it blends
 
   def model(self, client, server):
-    blended = self.lam is not None  # when the last round ended
-    return client.net if blended else super().model(client, server)
+    if self.lam is None:
+      return super().model(client, server)
+    net = client.net  # blended when the last round ended
+    if None in jax.tree.leaves(net, is_leaf=lambda leaf: leaf is None):
+      raise UserError(
+        "lam blends all that a client has, but `keeps` leaves a part of it out:"
+        " take lam=None, or let a class behind Blended keep it"
+      )
+    return net
 
   def merge(self, server, shares, clients, counted):
     server, clients = super().merge(server, shares, clients, counted)

@@ -167,6 +167,9 @@ def _checked(
   """Returns inputs and labels as a network takes them; UserError if not."""
   dtype = str(np.asarray(image).dtype)
   image = fitting(image, net.shape, dtype, net.vocabulary)
+  require(
+    len(parts) and all(map(len, parts)), "parts: give each client rows of image"
+  )
   rows = np.concatenate([np.asarray(part) for part in parts])
   require(
     not rows.size or (0 <= rows.min() and rows.max() < len(image)),

@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refused
 
 from splitjax import METHODS, pytree, simulate
-from splitjax.methods import FedAvg, Optimizer
+from splitjax.methods import FedAvg, Optimizer, Split, SplitGP
 from splitjax.models import toy
 from splitjax.simulation.sandbox import CLASSES, SHAPE, parts, stripes
 
@@ -43,6 +44,7 @@ def test_a_rate_that_changes_needs_no_other_program_and_lowers_the_loss():
     ({"image": IMAGE[:0]}, "image"),
     ({"parts": [np.array([0, 60])]}, "parts"),
     ({"parts": [np.array([-1, 3])]}, "parts"),
+    ({"parts": [np.array([0]), np.array([], int)]}, "parts"),
     ({"label": LABEL.astype(str)}, "label"),
     ({"batch": 0}, "batch"),
     ({"epochs": 0}, "epochs"),
@@ -83,12 +85,75 @@ class Nobodys(FedAvg):
     return not path.startswith("head")
 
 
+@pytree
+class Stepless(Split):
+  """No step."""
+
+
+@pytree
+class Pairs(SplitGP):
+  """Its step forgets the losses."""
+
+  def step(self, half, copy, context, batches, key):
+    return super().step(half, copy, context, batches, key)[:2]
+
+
+@pytree
+class Listed(SplitGP):
+  """Its losses have no names."""
+
+  def step(self, half, copy, context, batches, key):
+    half, copy, losses = super().step(half, copy, context, batches, key)
+    return half, copy, list(losses.values())
+
+
+@pytree
+class Swapped(SplitGP):
+  """Its step returns the server's copy first."""
+
+  def step(self, half, copy, context, batches, key):
+    half, copy, losses = super().step(half, copy, context, batches, key)
+    return copy, half, losses
+
+
+@pytree
+class Growing(SplitGP):
+  """Its step remembers something that was not there before."""
+
+  def step(self, half, copy, context, batches, key):
+    half, copy, losses = super().step(half, copy, context, batches, key)
+    return half._replace(memory=jnp.zeros(2)), copy, losses
+
+
+@pytree
+class Contextless(SplitGP):
+  """Its download forgets the context."""
+
+  def receive(self, client, server, samples, round, key):
+    return super().receive(client, server, samples, round, key)[:2]
+
+
+@pytree
+class OwnBiases(SplitGP):
+  """What it does not keep cannot be blended."""
+
+  def keeps(self, path):
+    return path.endswith("/bias")
+
+
 @pytest.mark.parametrize(
   ("kind", "field"),
   [
     (METHODS["splitfed_v2"], "one server"),  # of clients of two depths
     (Renamed, "send"),
     (Nobodys, "head/Dense_0/bias"),
+    (Stepless, "Stepless"),
+    (Pairs, "Pairs.step"),
+    (Listed, "Listed.step"),
+    (Swapped, "Swapped.step"),
+    (Growing, "Growing.step"),
+    (Contextless, "Contextless.receive"),
+    (OwnBiases, "lam"),
   ],
 )
 def test_methods_that_cannot_take_a_round_are_refused(kind, field):
