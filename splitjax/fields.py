@@ -10,6 +10,7 @@ once.
 """
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -260,3 +261,29 @@ def shown(text: str, names: Sequence[str]) -> str:
     return ", ".join(names)
   similar = difflib.get_close_matches(text, names, 3, cutoff=0.0)
   return f"{', '.join(similar)}, ...: {len(names)} in all"
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+  """Puts `name` before the text of a UserError, unless it begins with it.
+
+  Another error, as of a user's own function, gets it as a note.
+  """
+  try:
+    with noting(name):
+      yield
+  except UserError as error:
+    prefix = name and f"{name}: "
+    raise UserError(f"{prefix}{str(error).removeprefix(prefix)}") from None
+
+
+@contextlib.contextmanager
+def noting(name: str) -> Iterator[None]:
+  """Notes where an error of a user's own function is, if it is no UserError."""
+  try:
+    yield
+  except UserError:
+    raise
+  except Exception as error:
+    error.add_note(name)
+    raise

@@ -18,11 +18,12 @@ from splitjax.fields import (
   Text,
   convert,
   described,
+  naming,
   split,
   unknown,
   written,
 )
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 Registry = Mapping[str, Callable]
 """Name -> factory."""

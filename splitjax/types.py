@@ -13,8 +13,7 @@ Axis letters, where a docstring gives them no other meaning:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -196,22 +195,6 @@ class UserError(ValueError):
     Traceback (most recent call last):
     splitjax.types.UserError: rounds=0 must be at least 1
   """
-
-
-@contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
-  """Puts `name` before the text of a UserError, unless it begins with it.
-
-  Another error, as of a user's own function, gets it as a note.
-  """
-  try:
-    yield
-  except UserError as error:
-    prefix = name and f"{name}: "
-    raise UserError(f"{prefix}{str(error).removeprefix(prefix)}") from None
-  except Exception as error:
-    error.add_note(name)
-    raise
 
 
 class Number(NamedTuple):

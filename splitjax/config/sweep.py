@@ -20,9 +20,17 @@ from splitjax.config.config import (
   value_of,
   within,
 )
-from splitjax.fields import Bounds, Text, convert, split, unquoted, written
+from splitjax.fields import (
+  Bounds,
+  Text,
+  convert,
+  naming,
+  split,
+  unquoted,
+  written,
+)
 from splitjax.options import Spec
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 
 class Cell(NamedTuple):

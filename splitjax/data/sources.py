@@ -26,8 +26,8 @@ from splitjax.data.dataset import (
 from splitjax.data.official import OFFICIAL
 from splitjax.data.partitions import turns
 from splitjax.data.store import Folder
-from splitjax.fields import unknown
-from splitjax.types import UserError, naming
+from splitjax.fields import naming, unknown
+from splitjax.types import UserError
 
 _NPZ = "npz:"
 _TFDS = "tfds:"

@@ -28,7 +28,7 @@ from splitjax.data.corruptions import (
 )
 from splitjax.data.dataset import mean_and_std, require
 from splitjax.data.partitions import Parts
-from splitjax.types import naming
+from splitjax.fields import naming, noting
 
 
 def check(config: Config, data: Dataset) -> None:
@@ -90,7 +90,7 @@ def _training_parts(
   basis = label
   if _by_owner(config) and data.train_client is not None:
     basis = data.train_client
-  with naming(f"data.partition={partition.name}"):
+  with noting(f"data.partition={partition.name}"):
     parts: Parts = partitions.deal(
       partition.name, basis, count, config.seed, partition.options
     )
@@ -144,7 +144,7 @@ def _test_sets(config: Config, data: Dataset, parts: Parts) -> TestSets:
   """Makes the test sets of clients that train on `parts`."""
   shift = config.eval.shift
   rhos = config.eval.rhos
-  with naming(f"eval.shift={shift.name}"):
+  with noting(f"eval.shift={shift.name}"):
     sets = SHIFTS[shift.name](data, parts, rhos, config.seed, **shift.options)
   require(
     rhos is None or sets.rhos is not None,

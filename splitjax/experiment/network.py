@@ -11,6 +11,7 @@ import numpy as np
 
 from splitjax.config.config import CHANNELS, Config, OptimizerConfig
 from splitjax.engine import round
+from splitjax.fields import naming
 from splitjax.fleet import fleets
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.fleet.fleets import Fleet, Layout, own_fleet
@@ -23,7 +24,7 @@ from splitjax.models import BACKBONES, sizes
 from splitjax.models.build import cut
 from splitjax.models.layers import Norm, Style
 from splitjax.models.network import Backbone, is_norm
-from splitjax.types import State, UserError, naming
+from splitjax.types import State, UserError
 from splitjax.wire import Channel, Wire
 
 _NORMS = {"local": "BatchNorm", "group_norm": "GroupNorm"}

@@ -18,9 +18,10 @@ from splitjax.experiment import machine, reporting, summary, workdirs
 from splitjax.experiment.console import Stop, say
 from splitjax.experiment.task import Task, build
 from splitjax.experiment.train import train
+from splitjax.fields import naming
 from splitjax.files import Damaged, Json
 from splitjax.reports.results import Results
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 
 def run(

@@ -38,6 +38,7 @@ from splitjax.experiment.network import (
   make_method,
   make_network,
 )
+from splitjax.fields import naming
 from splitjax.fleet import cohorts, fleets
 from splitjax.fleet.fleets import Fleet, own_fleet
 from splitjax.fleet.orders import Queue
@@ -45,7 +46,7 @@ from splitjax.methods.method import Method
 from splitjax.models.network import Pretrained, init
 from splitjax.reports import paper_numbers
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Net, Shard, UserError, naming
+from splitjax.types import Net, Shard, UserError
 
 
 class Task(NamedTuple):

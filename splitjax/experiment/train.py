@@ -34,10 +34,11 @@ from splitjax.experiment.programs import Programs
 from splitjax.experiment.storage import Checkpoints, Record
 from splitjax.experiment.task import Task, make_subject
 from splitjax.experiment.workdirs import About
+from splitjax.fields import naming
 from splitjax.fleet.orders import IN_TURN
 from splitjax.reports import numbers
 from splitjax.reports.tensorboard import EventFile
-from splitjax.types import Number, Row, State, naming
+from splitjax.types import Number, Row, State
 
 _EXTRAS = ("embeddings", "metrics", "confusion", "target")
 """Fields of eval that do not change the scores of rows."""

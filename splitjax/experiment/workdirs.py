@@ -40,10 +40,11 @@ from splitjax.config.config import (
 from splitjax.experiment import machine
 from splitjax.experiment.console import say
 from splitjax.experiment.network import make_optimizer
+from splitjax.fields import naming
 from splitjax.files import Damaged, Json
 from splitjax.methods import METHODS
 from splitjax.reports import numbers
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 CONFIG = "config.json"
 GRID = "grid.json"

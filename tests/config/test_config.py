@@ -127,6 +127,7 @@ def test_an_unknown_field_is_an_error_where_it_is_set_or_read():
     ("rounds", np.int64(3), 3),
     ("optimizer.lr", jnp.float32(0.5), 0.5),
     ("optimizer.lr", np.float32(0.1), 0.1),
+    ("optimizer.lr", np.float16(0.1), 0.1),
     ("optimizer.lr", 1, 1.0),
     ("tensorboard", np.bool_(False), False),
     ("optimizer.name", np.str_("adam"), "adam"),

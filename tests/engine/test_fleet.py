@@ -22,9 +22,10 @@ from worlds import (
 )
 
 from splitjax import fleet, models
+from splitjax.data import BatchPlan
 from splitjax.engine import round
 from splitjax.engine.round import run_round
-from splitjax.fleet import Devices, Rates
+from splitjax.fleet import Devices, Queue, Rates, cohorts
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.fleet.fleets import (
   Cohort,
@@ -37,6 +38,7 @@ from splitjax.fleet.fleets import (
 from splitjax.methods import METHODS, Optimizer
 from splitjax.models import cnn4, toy
 from splitjax.parameters import pytree
+from splitjax.simulation import sandbox
 
 DRAWS = [
   (7, (1, 2, 3), 2),  # fewer than cohorts: one has no participant
@@ -254,6 +256,18 @@ def test_chunks_by_hand():
     assert (cohort.padding, cohort.chunk) == (padding, size)
 
 
+def test_clients_of_each_depth_have_the_partitions_groups():
+  method = world("multi_head").method
+  groups, image = np.array([3, 1, 0, 2, 1, 3]), sandbox.stripes(sum(SIZES) + 5)
+  plan, queue = BatchPlan(4, 1, (0.0,), (1.0,)), Queue("cyclic", 1, 0)
+  fleet = divide(assign_depths(6, (1, 2), 0), 2, (None, None))
+  _, shards, _ = cohorts.deal(
+    method, fleet, image, sandbox.parts(SIZES), plan, queue, groups=groups
+  )
+  for shard in shards:  # padding clients included
+    assert shard.group.tolist() == groups[shard.number].tolist()
+
+
 NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
 RANGES = {
   "memory": (2.0, 16.0),
@@ -279,6 +293,8 @@ def test_devices_are_drawn_by_the_seed_within_their_ranges():
     values = getattr(one, name)
     assert low <= min(values) and max(values) <= high
     assert np.mean(values) == pytest.approx((low + high) / 2, rel=0.1)
+  # Who has most memory is not the fastest for that.
+  assert len({tuple(np.argsort(getattr(one, name))) for name in RANGES}) == 4
   # A client's device does not depend on how many there are.
   assert fleet.draw_devices(9, 3, RANGES).memory == one.memory[:9]
   with refused("fleet.memory"):
@@ -322,6 +338,8 @@ def test_the_costs_of_dfls_cuts():
   norms = [math.hypot(*column) for column in zip(*cost, strict=True)]
   total = [0.5 * t / norms[0] + 0.5 * e / norms[1] for t, e in cost]
   assert depth[2] == 1 + int(np.argmin(total))
+  found = fleet.cut_costs(given, net, 0.5)[2]
+  np.testing.assert_allclose(found, total, rtol=1e-12)
   assert wide > 0
 
 

@@ -172,9 +172,15 @@ class FailingStep(Method):
 
 
 @pytest.mark.parametrize(
-  ("registry", "own"), [(METHODS, FailingStep), (PARTITIONS, fails)]
+  ("registry", "own", "field"),
+  [
+    (METHODS, FailingStep, "methods.own"),
+    (PARTITIONS, fails, "data.partition=mine"),
+  ],
 )
-def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
+def test_an_error_of_ones_own_is_one_line(
+  registry, own, field, monkeypatch, capsys
+):
   monkeypatch.setitem(registry, "mine", own)
   c = tiny.tiny(own="mine" if registry is METHODS else "local")
   if registry is PARTITIONS:
@@ -185,7 +191,7 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
   (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
   line = fails.__code__.co_firstlineno + 1
   place = f"({Path(__file__).name}, line {line})"
-  assert said.startswith(f"ValueError: one and two {place}")
+  assert said.startswith(f"{field}: ValueError: one and two {place}")
   describe.flags.debug = True
   with pytest.raises(ValueError, match="one\n and two"):
     cli.launch(describe)

@@ -9,7 +9,7 @@ import scipy.optimize
 import worlds as toys
 
 from splitjax import trees, wire
-from splitjax.methods import METHODS, fedpac, prototypes
+from splitjax.methods import METHODS, fedpac, mixing, prototypes
 from splitjax.methods.fedpac import head_weights
 from splitjax.methods.mixing import Memory, Mixing, choose
 from splitjax.methods.optimizer import Optimizer
@@ -336,6 +336,14 @@ def test_fedala_is_judged_by_what_the_next_round_begins_with():
   assert toys.distance(shown.params["head"], client.net.params["head"]) > 1e-3
 
 
+def test_the_last_parts_of_fedala_are_mixed():
+  parts = [*NET.names(), "head"]
+  for count in (0, 1, 2, 5):
+    method = METHODS["fedala"](**PARTS, mixed_blocks=count)
+    client = method.first_client(toys.whole(NET), 3)
+    assert [*client.memory.weights] == parts[len(parts) - count :]
+
+
 def test_fedala_mixes_no_normalisation_that_is_local():
   """Neither parameters nor statistics: they are not sent."""
   net = toys.network((1, 2), batch_norm=True)
@@ -415,6 +423,23 @@ def test_fedfomo_weighs_its_own_training_by_hand(better):
   toys.assert_close(half.memory.start, half.net, 0.0)
   # Its own network is no download.
   assert sent == {"down/model": 2 * toys.flat(client.net.params).nbytes}
+
+
+def test_fedfomos_epsilon_falls_in_every_round(monkeypatch):
+  told, method = [], METHODS["fedfomo"](**PARTS, epsilon=0.3, decay=0.1)
+
+  def spied(affinity, number, count, epsilon, key):
+    told.append(float(epsilon))
+    raise InterruptedError  # what follows is of no interest
+
+  monkeypatch.setattr(mixing, "choose", spied)
+  client = method.first_client(toys.whole(NET), 4)
+  server = SERVER._replace(memory=toys.stack(NET, 4))
+  data = toys.samples(NET, range(6), held=HELD)
+  for round in (0, 2, 5):
+    with pytest.raises(InterruptedError):
+      method.receive(client, server, data, jnp.int32(round), KEY)
+  assert told == pytest.approx([0.3, 0.1, 0.0])
 
 
 def test_fedfomo_downloads_the_nearest_but_for_epsilon():

@@ -17,7 +17,8 @@ from by_hand import blocks
 from splitjax import data, models, wire
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models import Backbone
+from splitjax.models import Backbone, network
+from splitjax.parameters import pytree
 from splitjax.types import Batch, Net, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -211,6 +212,21 @@ def test_only_the_late_view_writes_statistics():
   assert entries == {1, 2}
 
 
+def test_the_early_view_draws_by_the_key_of_its_own_batch(monkeypatch):
+  """At the server too: else both views would lose the same units."""
+  inject, keys = network.inject, []
+
+  def spied(*arguments, key, **options):
+    keys.append(key)
+    return inject(*arguments, key=key, **options)
+
+  monkeypatch.setattr(network, "inject", spied)
+  batches = [toys.batch(v)._replace(key=jax.random.key(v)) for v in (0, 1)]
+  method, key = harmony(), jax.random.key(5)
+  jax.eval_shape(lambda: method.step(*pair(method, 2), (), batches, key))
+  assert keys == [batches[1].key]
+
+
 # A client of one number w: z = w x, and its exit says sigmoid(w x) to class 1.
 # With s = +1 for class 1 and -1 for class 0, l(w) = log(1 + exp(-s w x)), so
 #
@@ -342,3 +358,31 @@ def test_what_the_steps_of_personalisation_take():
     x, s = X.ravel()[own], 2 * Y.ravel()[own] - 1
     w -= ALPHA * (-s * x * sigmoid(-s * w * x)).mean()
   assert float(after.params["block1"]["w"]) == pytest.approx(w, abs=1e-12)
+
+
+@pytree
+class Told(METHODS["fedavg"]):
+  """Says which batches personalisation takes, and moves nothing."""
+
+  def sgd_step(self, net, batch, lr):
+    taken.append((int(batch.real.sum()), jax.random.key_data(batch.key)))
+    return net
+
+
+taken = []
+
+
+@pytest.mark.parametrize("options", [{"inner_steps": 4}, {"tune_epochs": 2}])
+def test_personalisation_takes_a_clients_own_batches_with_keys_of_their_own(
+  options,
+):
+  """Seven samples in batches of 4, beside a client of 13."""
+  net = toys.network((1,))
+  method = Told(backbone=net, optimizer=Optimizer(lr=0.1), **options)
+  made = toys.population(net, (4, 4), toys.parts_of((7, 13)))
+  samples = toys.client_round(made, made.method, 0).samples
+  taken.clear()
+  with jax.disable_jit():
+    method.fine_tuned(toys.whole(net), samples, jax.random.key(0))
+  assert [count for count, _ in taken] == [4, 3, 4, 3]
+  assert len({key.tobytes() for _, key in taken}) == 4

@@ -260,6 +260,21 @@ def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
     w = after
 
 
+@pytest.mark.parametrize(
+  ("name", "rate"), [("fedavgm", 1.0), ("fedadam", 0.01), ("fedyogi", 0.01)]
+)
+def test_a_servers_rate_by_default(name, rate):
+  """Of a first step on g = 1: m = 1, or m = 0.1 and v = tau^2 + 0.01."""
+  server, means = server_of(jnp.ones(2)), server_of(jnp.zeros(2))
+  outer = Outer(name=name)
+  slots = outer.start(server, topology="parallel")
+  _, after = outer.step(slots, server, means, sums_of(jnp.zeros(2)))
+  v = {"fedadam": 0.99e-6 + 0.01, "fedyogi": 1e-6 + 0.01}.get(name)
+  by = 1.0 if v is None else 0.1 / (np.sqrt(v) + 1e-3)
+  w = after.common.params["block"]["w"]
+  np.testing.assert_allclose(1 - w, rate * by, rtol=1e-12)
+
+
 def test_a_block_that_nobody_updated_takes_no_step():
   server = server_of(jnp.arange(3.0))
   slots = NONE.start(server, topology="parallel")

@@ -65,6 +65,11 @@ def test_the_coefficient_minimises_equation_13(penalty):
   assert got < 0.99
 
 
+def test_a_fixed_coefficient_is_the_share_of_the_own_head():
+  method = pgfedsplit(alpha=0.3)
+  assert float(method.coefficient(head(1), head(2), None, None)) == 0.3
+
+
 def test_the_search_reaches_both_ends():
   assert float(minimum_on_unit(lambda a: (a + 1) ** 2)) == 0
   assert float(minimum_on_unit(lambda a: (a - 2) ** 2)) == 1

@@ -354,3 +354,19 @@ def test_parts_of_multi_head_that_were_never_trained_answer_nothing():
   assert (got[0] == UNSURE).all() and (got[2] == UNSURE).all()
   other = plain.paths(clients, server, image)[1]
   assert toys.distance(got[1], other) > 1e-3
+
+
+@pytest.mark.parametrize("group", [None, 2])
+def test_a_task_of_multi_head_is_its_group_or_its_label(group):
+  """The label of most of a client's samples, where there are no groups."""
+  method = METHODS["multi_head"](backbone=TWO, optimizer=SGD)
+  state = toys.start(world(), method)
+  samples = toys.client_round(world(), method, 0).samples
+  task = int(samples.shard.counts.argmax())
+  if group is not None:
+    assert task != group
+    task, mine = group, samples.shard._replace(group=jnp.int32(group))
+    samples = samples._replace(shard=mine)
+  client, rest = world().client(state, 0), (samples, jnp.int32(0), None)
+  half, _, context = method.receive(client, state.server, *rest)
+  assert half.memory == context == task

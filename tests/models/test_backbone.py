@@ -158,6 +158,9 @@ def test_layers_are_drawn_as_pytorchs():
   window = {"kernel": jnp.zeros((5, 5, 4, 9)), "bias": jnp.zeros(99)}
   for x in models.redraw(window, jax.random.key(0)).values():
     assert 0.08 < jnp.abs(x).max() < 0.1  # 1 / sqrt(5 x 5 x 4)
+  # Layers of equal shape start apart.
+  a, b = models.redraw({"a": window, "b": window}, jax.random.key(0)).values()
+  assert (a["kernel"] != b["kernel"]).all() and (a["bias"] != b["bias"]).all()
 
 
 def test_equal_networks_are_those_of_equal_fields():
