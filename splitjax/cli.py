@@ -36,7 +36,7 @@ from splitjax.config import loading
 from splitjax.config.config import Config, assign, near, paths, within
 from splitjax.config.sweep import Sweep, plan, read_axes
 from splitjax.experiment.console import CTRL_C, Stopped, listening, say
-from splitjax.fields import Text, unknown
+from splitjax.fields import PLACE, Text, unknown
 from splitjax.files import expanded, printable, reason
 from splitjax.types import UserError
 
@@ -437,7 +437,8 @@ def fail(error: Exception, *, debug: bool) -> int:
     users = [x for x in frames if not x.filename.startswith(libraries)]
     frame = (users or frames)[-1]
     line = f"{Path(frame.filename).name}, line {frame.lineno}"
-    notes = "".join(f"{x}: " for x in getattr(error, "__notes__", ()))
-    text = f"{notes}{reason(error)} ({line}); --debug shows the traceback"
+    notes = [x for x in getattr(error, "__notes__", ()) if x.startswith(PLACE)]
+    field = "".join(f"{note.removeprefix(PLACE)}: " for note in notes[:1])
+    text = f"{field}{reason(error)} ({line}); --debug shows the traceback"
   print(f"error: {text}", file=sys.stderr)
   return 2

@@ -277,6 +277,10 @@ def naming(name: str) -> Iterator[None]:
     raise UserError(f"{prefix}{str(error).removeprefix(prefix)}") from None
 
 
+PLACE = "in "
+"""How a note of `noting` begins."""
+
+
 @contextlib.contextmanager
 def noting(name: str) -> Iterator[None]:
   """Notes where an error of a user's own function is, if it is no UserError."""
@@ -285,5 +289,5 @@ def noting(name: str) -> Iterator[None]:
   except UserError:
     raise
   except Exception as error:
-    error.add_note(name)
+    error.add_note(f"{PLACE}{name}")
     raise

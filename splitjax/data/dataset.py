@@ -225,6 +225,10 @@ def _check_names(names: Sequence[str], field: str) -> None:
       " spaces, case or the form of accents, or are empty: write them alike, or"
       " tell them apart",
     )
+    require(
+      str(name).isprintable(),
+      f"{field} names: {name!r} has a control character: leave it out",
+    )
     seen[key] = name
 
 

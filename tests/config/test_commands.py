@@ -169,6 +169,7 @@ scale=small -> --config.scale
 --sweep=methods.harmony.lamb=0.1 -> lamb=0.1: methods.harmony.lamb
 --sweep=method=local -> method
 --sweep=data.name=npz:a:b,npz:a/b -> sweep
+--sweep=data.name=npz:a,npz:A -> sweep
 --sweep=lam=0.2,0.5 -> lam
 --sweep=optimizer.lr=0.1,abc -> optimizer.lr
 --sweep=optimizer.lr=0.1,0.10 -> sweep

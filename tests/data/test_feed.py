@@ -131,6 +131,16 @@ def test_a_batch_is_gathered_augmented_and_standardised():
     assert batch.label.tolist() == LABEL[[3, 49, 0]].tolist()
 
 
+def test_a_digest_is_of_shapes_dtypes_and_bytes():
+  """A run is known by that of its clients' rows: whose a row is counts."""
+  rows = np.arange(6)
+  variants = [
+    *((rows,), (rows[:2], rows[2:]), (rows[:3], rows[3:])),
+    *((rows.reshape(2, 3),), (rows.view(np.uint64),), (rows[::-1],)),
+  ]
+  assert len({data.feed.digest(*arrays) for arrays in variants}) == 6
+
+
 def test_plan_of_a_cohort():
   for sizes, batch, want in (
     ([13, 5, 9], 4, (4, 4, False)),  # 4, 2 and 3 steps

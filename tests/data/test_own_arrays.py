@@ -183,6 +183,7 @@ REFUSED = [
   ({"train_client": np.array(["a", " "])[Y % 2]}, "are empty"),
   ({"train_label": np.array(["A", "a"])[Y % 2],
     "test_label": np.array(["A"] * 5)}, "label names: 'A' and 'a'"),
+  ({"classes": ("a", "b", "c\rd")}, "has a control character"),
 ]  # fmt: skip
 
 

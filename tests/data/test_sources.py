@@ -9,7 +9,7 @@ from PIL import Image
 from refusals import refused
 from sklearn.datasets import load_digits
 
-from splitjax import UserError
+from splitjax import UserError, files
 from splitjax.data import SOURCES, Dataset, load, mean_and_std, reader, store
 from splitjax.files import printable, reason
 
@@ -198,6 +198,20 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, error, monkeypatch):
   with pytest.raises((UserError, KeyboardInterrupt)):
     store.write(tmp_path / "mine", lambda: DATA)
   assert not any(tmp_path.iterdir())
+
+
+def test_a_file_stays_where_writing_it_anew_fails(tmp_path):
+  path = tmp_path / "kept.json"
+  files.write(path, "before")
+
+  def fail(file):
+    file.write(b"half")
+    file.flush()
+    raise OSError("full")
+
+  with refused(str(path)):
+    files.write(path, fail)
+  assert path.read_text() == "before"
 
 
 def test_texts_of_errors_are_one_line():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tiny
 
-from splitjax import data, evaluation
+from splitjax import METRICS, data, evaluation
 from splitjax.data import partitions
-from splitjax.evaluation import End
+from splitjax.evaluation import End, Exits, Outputs
 from splitjax.experiment import Programs
 
 CALIBRATED = {
@@ -89,6 +89,26 @@ def test_held_out_samples_are_arranged_by_client():
   # Draws do not depend on the other clients.
   alone = data.holdout(classes, parts[:1], 3)
   np.testing.assert_array_equal(alone.draw[0], table.draw[0])
+
+
+@pytest.mark.parametrize("rule", ["oracle", "fixed"])
+def test_classes_and_metrics_are_of_the_rule_s_thresholds(rule, monkeypatch):
+  """Of the set's own, which the oracle chooses for each set apart."""
+  monkeypatch.setitem(
+    METRICS, "right", lambda labels, answers: np.mean(labels == answers)
+  )
+  fields = {"eval__threshold_rule": rule, "eval__threshold": 1.0}
+  subject = tiny.subject("splitgp", **fields, eval__metrics="right")
+  shape = subject.task.test_sets.rows.shape
+  rng = np.random.default_rng(0)
+  entropy = rng.uniform(0, 2.3, shape).astype(np.float32)
+  exits = Exits(entropy, entropy, *rng.integers(0, 10, (2, *shape)))
+  (row,) = subject.method.rows
+  found = evaluation.scores.score(subject, row, Outputs(exits))
+  right = np.trace(found.answers, axis1=1, axis2=2)
+  share = right / found.counted.sum(axis=1)
+  np.testing.assert_allclose(share, found.chosen.accuracy[-1])
+  np.testing.assert_allclose(found.extra["right"], found.chosen.accuracy)
 
 
 def evaluated(subject, state, took_part=(1,) * 6):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from broken import data_file, flip, rewrite_record, step
@@ -193,6 +194,18 @@ def test_a_state_of_another_version_is_refused(three):
   assert step(three, 3).exists()
 
 
+def test_a_digest_is_of_names_dtypes_shapes_and_bits():
+  zeros = np.zeros((2, 3), np.float32)
+  forms = [
+    *({"a": zeros}, {"b": zeros}, {"a": zeros.astype(np.int32)}),
+    *({"a": np.zeros((2, 4), np.float32)}, {"a": jax.random.key(0)}),
+  ]
+  bits = [{"a": zeros + 1}, {"a": jax.random.key(1)}]
+  assert len({*map(storage.form, forms)}) == len(forms)
+  assert len({*map(storage.form, forms + bits)}) == len(forms)
+  assert len({*map(storage.digest, forms + bits)}) == len(forms + bits)
+
+
 def test_a_trained_method_is_compared_before_it_is_used(runs, tmp_path):
   workdir = shutil.copytree(runs / "whole", tmp_path / "w")
   flip(data_file(step(workdir, 4)))
@@ -261,6 +274,17 @@ def test_links_are_not_followed(name, runs, tmp_path):
     with refused(str(workdir / name)):
       call(workdir)
   assert target.read_text() == "precious"
+
+
+def test_a_link_to_a_folder_is_not_followed(runs, tmp_path):
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  target = tmp_path / "precious"
+  (target / "methods").mkdir(parents=True)  # evaluating would empty it
+  (workdir / "evaluate").symlink_to(target)
+  for call in CALLS:
+    with refused(str(workdir / "evaluate")):
+      call(workdir)
+  assert [path.name for path in target.rglob("*")] == ["methods"]
 
 
 @pytest.mark.parametrize(

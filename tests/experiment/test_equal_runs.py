@@ -92,6 +92,7 @@ def test_two_rounds_and_two_are_four(name, changes, tmp_path):
 @pytest.mark.parametrize("fewer", [3, 4])  # an evaluated round, and one not
 def test_the_last_evaluation_of_fewer_rounds_is_none_between(fewer, tmp_path):
   chosen = {"rounds": 6, "eval__every": 3, "eval__samples": 5}
+  chosen["eval__metrics"] = "ece"
   begun = config("local", **{**chosen, "rounds": fewer})
   experiment.run(begun, tmp_path / "two")
   two = experiment.run(config("local", **chosen), tmp_path / "two")
@@ -121,6 +122,11 @@ def test_a_failing_metric_loses_no_round(tmp_path, monkeypatch, capsys):
   assert "resumes after round 2" in capsys.readouterr().out
   experiment.run(made, tmp_path / "one")
   same_run(tmp_path / "one", tmp_path / "w")
+
+
+def test_a_stop_leaves_a_checkpoint_that_was_not_due(tmp_path):
+  stopped(config(checkpoint__every=50), tmp_path / "w", 2)
+  assert rounds_kept(tmp_path / "w") == {2}
 
 
 def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):

@@ -36,6 +36,8 @@ def methods(workdir):
   [
     ({"batch_size": 7}, "batch_size is 10 there and 7 here"),
     ({"optimizer__lr": 0.5}, "optimizer.lr"),
+    ({"system__compute_dtype": "bfloat16"}, "system.compute_dtype"),
+    ({"system__server_power": 50.0}, "system.server_power"),
     ({"rounds": 1}, "rounds is 4 there and 1 here"),
     ({"seed": 1}, "seed is 0 there and 1 here"),
     ({"rounds": 5, "optimizer__schedule": "cosine"}, "optimizer.schedule"),
@@ -153,6 +155,12 @@ def test_methods_join_a_folder_and_stay_in_it(tmp_path, capsys):
   longer = experiment.run(dataclasses.replace(named, rounds=3), tmp_path)
   (said,) = (x for x in longer.runs[0].notes if "until now" in x)
   assert said.startswith("a was trained for 2 of 3 rounds")
+  # An evaluation has no numbers of a method that is trained on since.
+  again = splitjax.evaluate_again(tmp_path, figures="none")
+  assert again.rows == longer.rows
+  workdirs.reopen(experiment.folder(tmp_path, "a"))
+  again = splitjax.evaluate_again(tmp_path, figures="none")
+  assert again.rows == [row for row in longer.rows if row != "a"]
 
 
 @pytest.mark.parametrize(

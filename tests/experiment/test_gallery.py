@@ -150,8 +150,10 @@ def test_other_mixtures_in_a_folder_of_their_own(ran):
   assert again.runs[0].settings["eval"]["rhos"] == [0.0, 0.4]
   assert_same_lines(experiment.collect(place).numbers, again.numbers)
   pd.testing.assert_frame_equal(numbers.read(workdir), before)
-  with refused("--workdir"):
-    splitjax.evaluate_again(workdir, {"rounds": 9})
+  noise = {"privacy.features.clip": 1.0, "privacy.features.noise": 4.0}
+  for changes in ({"rounds": 9}, noise):  # an epsilon of noise never added
+    with refused("--workdir"):
+      splitjax.evaluate_again(workdir, changes)
 
 
 def test_a_row_that_is_fine_tuned_or_served_did_not_train_again(ran):

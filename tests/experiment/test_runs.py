@@ -294,8 +294,12 @@ def test_a_run_is_known_by_its_images_and_labels():
     other = np.array(getattr(task.data, field))
     other[0] = (other[0] + 1) % 10
     variants.append(task.data._replace(**{field: other}))
+  # Nor a client of the test split, which has its samples in own_test.
+  for owner in (0, 1):
+    owners = np.full_like(task.data.test_label, owner)
+    variants.append(task.data._replace(test_client=owners))
   facts = [client_data.facts_of(made, x, task.test_sets) for x in variants]
-  assert len({x["digest"] for x in facts}) == 5
+  assert len({x["digest"] for x in facts}) == 7
 
 
 # What may be evaluated otherwise.

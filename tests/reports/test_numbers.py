@@ -8,7 +8,8 @@ import pytest
 from splitjax.reports import numbers, page, results
 from splitjax.types import Number, UserError
 
-HOSTILE = ["=1+1", "+1", "-1", "@x", "'quoted", "a,b", 'say "x"', "NA", "", "1"]
+HOSTILE = ["=1+1", "+1", "-1", "@x", "\tx", "'quoted", "a,b", 'say "x"', "NA"]
+HOSTILE += ["", "1"]
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
@@ -21,7 +22,8 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
   text = numbers.as_csv(table)
   (tmp_path / numbers.NUMBERS).write_text(text)
   pd.testing.assert_frame_equal(numbers.read(tmp_path), table)
-  assert "\n7,'=1+1,accuracy" in text and "\n7,NA,accuracy" in text
+  assert "\n7,'=1+1,accuracy" in text and "\n7,'\tx,accuracy" in text
+  assert "\n7,NA,accuracy" in text
 
 
 def test_means_and_cells_are_read_as_they_were_written(tmp_path):
