@@ -10,6 +10,7 @@ from splitjax.config.config import Config
 from splitjax.evaluation import cost
 from splitjax.experiment import summary
 from splitjax.experiment.task import Task, build, make_subject, run_key
+from splitjax.fields import noting
 from splitjax.models import sizes
 
 _Facts = dict[str, Any]
@@ -82,7 +83,8 @@ def _client(task: Task, n: int) -> _Facts:
 
 def _method(task: Task, key: str) -> _Facts:
   subject = make_subject(task, key)
-  sent = cost.bytes_of_round(subject, run_key(task.config.seed))
+  with noting(f"methods.{key}"):
+    sent = cost.bytes_of_round(subject, run_key(task.config.seed))
   facts: _Facts = {
     "name": task.config.methods[key].name,
     "bytes": {name: float(sent[name]) for name in sorted(sent)},
