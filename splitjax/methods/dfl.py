@@ -56,9 +56,7 @@ class DFL(Unaveraged):
     cuts = self.backbone.cuts
     if self.cut not in (None, *cuts):
       raise UserError(f"cut={self.cut} must be one of {cuts}, backbone.depths")
-    if (
-      self.channels != wire.Wire()
-    ):  # the ledger would price what nobody rounds
+    if self.channels != wire.Wire():  # it would price what nobody rounds
       raise UserError(
         "only counts the bytes of features and gradients, because its clients"
         " train the whole network: set wire and privacy back"
@@ -78,8 +76,7 @@ class DFL(Unaveraged):
     return np.array(self.backbone.cuts)[cost.argmin(axis=1)]
 
   def first_client(self, net, size):
-    # Its weight in the mean of its cluster.
-    return Client(net=net, memory=jnp.zeros(()))
+    return Client(net=net, memory=jnp.zeros(()))  # its weight in the mean
 
   def first_server(self, full, part, size):
     nobody = Clusters(cluster=jnp.zeros(size, jnp.int32), rounds=jnp.int32(0))

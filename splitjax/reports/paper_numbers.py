@@ -8,8 +8,8 @@ Each line of paper_numbers.csv has one number, in these columns:
   set: the test set; "max" for the maximum over the sets.
   value: an accuracy in percent, a total latency in 10^8 parameters per unit of
     computing power, traffic in megabytes.
-  half: the number after a printed ±. In HARMONY it is the half-width of the
-    95 % interval, in Hydra the standard deviation; SuperSFL does not say.
+  half: what follows a printed ±. In HARMONY half the 95 % interval, in Hydra
+    the standard deviation; SuperSFL does not say.
 """
 
 import functools
@@ -57,10 +57,7 @@ def check_source(source: str) -> None:
 def of_run(
   keys: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> pd.DataFrame:
-  """Returns the numbers that the `paper` of a run prints for its settings.
-
-  `keys` are the swept fields of a grid.
-  """
+  """Returns what a run's `paper` prints; `keys` are the fields of its grid."""
   fields = flat(settings)
   # As in the public code, a swept turn stands for phi. The paper's cells by
   # these fields are then compared only if they are swept as well.
@@ -69,7 +66,9 @@ def of_run(
       fields.pop(field, None)
   values = {f"{field}={plain(value)}" for field, value in fields.items()}
   printed = table()
-  printed = printed[printed.source == settings.get("paper", "")]
+  changes = ", ".join(settings.get("changed", ()))
+  source = "" if "data.name=" in changes else settings.get("paper", "")
+  printed = printed[printed.source == source]  # of no other data
   pairs = printed.cell.str.split("&")
   fits = pairs.map(lambda cell: values.issuperset(filter(None, cell)))
   printed = printed[fits.astype(bool)]

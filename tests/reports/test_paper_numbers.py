@@ -80,6 +80,7 @@ def test_another_cell_row_set_or_scale_has_none():
   latency = harmony[harmony.metric == "total_latency"][:1]
   assert compared(latency)
   assert not compared(latency, scale="small")
+  assert not compared(latency, changed=("data.name=digits",))
 
 
 def test_a_swept_turn_stands_for_the_paper_s_phi():
