@@ -75,8 +75,7 @@ def axes(table: pd.DataFrame) -> list[str]:
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:
-  """Keeps the numbers after the last round, over all clients and classes."""
-  # Neither a client, a class nor a threshold; an empty round means the last.
+  """Keeps numbers of no client, class, threshold, nor round (the last)."""
   unset = table.client.eq("") & table["class"].eq("")
   unset &= table[["round", "threshold"]].isna().all(axis=1)
   return table[unset].drop(columns=list(DETAIL))
@@ -87,8 +86,7 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
 
   Its columns, beside those that name the number:
     value: the mean over seeds; NaN if it is NaN in one of them.
-    half: half the width of Student's 95 % interval of that mean; NaN for one
-      seed.
+    half: half of Student's 95 % interval of that mean; NaN for one seed.
     seeds: how many seeds there are.
   """
   keys = [name for name in table if name not in ("seed", "value")]

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from matplotlib import image
+from refusals import refused
 from selected import values
 
 import splitjax
@@ -210,6 +211,8 @@ def test_numbers_of_each_kind():
   last = {"set": "0.8"}
   axes = found["accuracy_over_latency"].axes[1]
   assert_drawn(axes, of("latency", 1e-3, **last), of("accuracy", **last))
+  with refused("details"):
+    figures.choose(results, "accuracy", "thresholds")
   swept = figures.choose(results, "accuracy", "threshold")
   keys = "row", "set", "threshold"
   swept = figures.against(results, swept, "latency", *keys)

@@ -25,6 +25,7 @@ from splitjax import files
 from splitjax.reports import numbers
 from splitjax.reports.quantities import LARGEST, heading, label, quantity
 from splitjax.reports.results import Results
+from splitjax.types import UserError
 
 _Look = dict[str, Any]  # options of a matplotlib line
 
@@ -50,6 +51,8 @@ def choose(
   family. The "value" of a line is in the unit of the quantity; "cell" and
   "panel" are the name of the grid's cell, or of the folder.
   """
+  if wrong := {*details} - {*numbers.DETAIL}:
+    raise UserError(f"details: {wrong} must be of {numbers.DETAIL}")
   table = results.numbers
   # LARGEST stands for the maximum over the test sets and is none of them.
   fits = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
