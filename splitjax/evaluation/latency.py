@@ -197,17 +197,15 @@ def split_depths(
     **options: options of the backbone.
 
   Returns:
-    A row for each depth, with the columns
-      last_block: the name of the client's last block.
-      phi, h, theta, channels: the `Sizes`.
-      features: how many numbers one sample has at the cut.
-      bottleneck: whether no shallower cut sends fewer (Hydra, appendix D.2).
-      cut, at_client, at_server: latency of one sample (eq. 30, 28 and 29).
-      largest_prefix, largest_power, largest_bandwidth: up to where it meets
-        SplitGP's Propositions 1 to 3, in |phi|, P_C and R.
-      within_limit, beats_client, beats_server: whether it meets them.
-      large_enough: whether |phi| is not below the smallest.
-      feasible: whether the cut is within the limit and large enough.
+    A row for each depth. Its columns are last_block (the name of the client's
+    last block); phi, h, theta and channels (the `Sizes`); features (how many
+    numbers one sample has at the cut); bottleneck (whether no shallower cut
+    sends fewer, Hydra, appendix D.2); cut, at_client and at_server (latency of
+    one sample, eq. 30, 28 and 29); largest_prefix, largest_power and
+    largest_bandwidth (up to where it meets SplitGP's Propositions 1 to 3, in
+    |phi|, P_C and R); within_limit, beats_client and beats_server (whether it
+    meets them); large_enough (whether |phi| is not below the smallest);
+    feasible (within the limit and large enough).
 
   Example:
     >>> import splitjax
