@@ -220,8 +220,7 @@ def parse(argv: Sequence[str]) -> Command:
   folders = _read_flags(values, arguments)
   workdir = None if values.workdir is None else expanded(values.workdir)
   if values.data_dir is not None:
-    folder = Path(values.data_dir).expanduser().absolute()
-    changes["data.dir"] = Text(str(folder))  # found from any folder
+    changes["data.dir"] = Text(values.data_dir)
   if values.seeds is not None:
     values.sweep.append(f"seed={values.seeds}")
   _check_flags(values, folders, changes)

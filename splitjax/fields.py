@@ -289,5 +289,6 @@ def noting(name: str) -> Iterator[None]:
   except UserError:
     raise
   except Exception as error:
-    error.add_note(f"{PLACE}{name}")
+    if name:
+      error.add_note(f"{PLACE}{name}")
     raise

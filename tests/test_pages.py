@@ -89,7 +89,8 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
   assert scope["results"].final.value.iloc[0] > 0.6
 
 
-OWN_METHODS = "Proximal Mine OwnBiases HeadThenBody WarmUp SlowServer ByLoss"
+OWN_METHODS = """Proximal Mine OwnBiases BlendedKernels HeadThenBody WarmUp
+SlowServer ByLoss"""
 
 
 @pytest.mark.slow

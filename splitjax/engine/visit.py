@@ -236,7 +236,7 @@ class ClientRound:
     is one of local steps, and nobody knows of it when a round begins.
     """
     with wire.ledger() as sent:
-      client, server, context = _three(
+      client, server, context = _triple(
         self.method.receive,
         self.visit.client,
         self.common.server,
@@ -392,7 +392,7 @@ class ClientRound:
 def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   """Calls a stage's step -> the pair after it, its losses and messages."""
   with wire.ledger() as sent:
-    half, copy, losses = _three(step, *arguments)
+    half, copy, losses = _triple(step, *arguments)
   name = _name_of(step)
   if not isinstance(losses, dict):
     raise UserError(f"{name} returns losses {losses}: give a dict, by name")
@@ -406,7 +406,7 @@ def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   return pair, _tally_of(losses, sent)
 
 
-def _three(call: Callable, *arguments: Any) -> tuple[Any, Any, Any]:
+def _triple(call: Callable, *arguments: Any) -> tuple[Any, Any, Any]:
   """Calls a method's `receive` or step, which return three things."""
   result = call(*arguments)
   if not isinstance(result, tuple) or len(result) != 3:

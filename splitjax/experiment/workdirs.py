@@ -201,6 +201,9 @@ def claimed(
         config = Config.from_dict(settings)
     if machine.is_first_process():
       run = files.plain({"config": config.to_dict(), "data": facts})
+      if config.data.dir:  # a later command may start in another folder
+        place = files.expanded(config.data.dir).absolute()
+        run["config"]["data"]["dir"] = str(place)
       if over_seeds:
         run["config"]["seed"] = SEEDS
       if not stored:

@@ -38,7 +38,8 @@ class Blended(Method):
     if self.lam is None:
       return super().model(client, server)
     net = client.net  # blended when the last round ended
-    if None in jax.tree.leaves(net, is_leaf=lambda leaf: leaf is None):
+    leaves = jax.tree.leaves(net, is_leaf=lambda leaf: leaf is None)
+    if any(leaf is None for leaf in leaves):
       raise UserError(
         "lam blends all that a client has, but `keeps` leaves a part of it out:"
         " take lam=None, or let a class behind Blended keep it"

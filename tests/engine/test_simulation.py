@@ -1,7 +1,9 @@
 """Rounds from arrays: what they take, and what they refuse in a line."""
 
 import dataclasses
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -91,38 +93,20 @@ class Stepless(Split):
 
 
 @pytree
-class Pairs(SplitGP):
-  """Its step forgets the losses."""
+class Careless(SplitGP):
+  """Its step returns what no round can use."""
 
-  def step(self, half, copy, context, batches, key):
-    return super().step(half, copy, context, batches, key)[:2]
-
-
-@pytree
-class Listed(SplitGP):
-  """Its losses have no names."""
+  returns: str = "pair"
 
   def step(self, half, copy, context, batches, key):
     half, copy, losses = super().step(half, copy, context, batches, key)
-    return half, copy, list(losses.values())
-
-
-@pytree
-class Swapped(SplitGP):
-  """Its step returns the server's copy first."""
-
-  def step(self, half, copy, context, batches, key):
-    half, copy, losses = super().step(half, copy, context, batches, key)
-    return copy, half, losses
-
-
-@pytree
-class Growing(SplitGP):
-  """Its step remembers something that was not there before."""
-
-  def step(self, half, copy, context, batches, key):
-    half, copy, losses = super().step(half, copy, context, batches, key)
-    return half._replace(memory=jnp.zeros(2)), copy, losses
+    grown = half._replace(memory=jnp.zeros(2))
+    return {
+      "pair": (half, copy),
+      "list": (half, copy, list(losses.values())),
+      "swapped": (copy, half, losses),
+      "grown": (grown, copy, losses),
+    }[self.returns]
 
 
 @pytree
@@ -134,11 +118,21 @@ class Contextless(SplitGP):
 
 
 @pytree
-class OwnBiases(SplitGP):
-  """What it does not keep cannot be blended."""
+class OwnLeaves(Split):
+  """A client's biases stay with it."""
 
   def keeps(self, path):
     return path.endswith("/bias")
+
+
+@pytree
+class BlendedKernels(SplitGP, OwnLeaves):
+  """Behind `Blended`, they are neither blended nor sent."""
+
+
+@pytree
+class OwnBiases(OwnLeaves, SplitGP):
+  """Above it, what it does not keep cannot be blended."""
 
 
 @pytest.mark.parametrize(
@@ -148,10 +142,10 @@ class OwnBiases(SplitGP):
     (Renamed, "send"),
     (Nobodys, "head/Dense_0/bias"),
     (Stepless, "Stepless"),
-    (Pairs, "Pairs.step"),
-    (Listed, "Listed.step"),
-    (Swapped, "Swapped.step"),
-    (Growing, "Growing.step"),
+    (Careless, "Careless.step"),
+    (partial(Careless, returns="list"), "Careless.step"),
+    (partial(Careless, returns="swapped"), "Careless.step"),
+    (partial(Careless, returns="grown"), "Careless.step"),
     (Contextless, "Contextless.receive"),
     (OwnBiases, "lam"),
   ],
@@ -161,3 +155,26 @@ def test_methods_that_cannot_take_a_round_are_refused(kind, field):
   sim = simulate(method, IMAGE, LABEL, PARTS)
   with refused(field):
     sim.round(method, sim.start(method))
+
+
+def test_what_stays_behind_blended_is_neither_blended_nor_sent():
+  """With lam = 0 all clients of a depth have the same kernels."""
+  options = {"backbone": NET, "optimizer": Optimizer(lr=0.1), "lam": 0.0}
+  plain, kept = SplitGP(**options), BlendedKernels(**options)
+  sent = {}
+  for method in (plain, kept):
+    sim = simulate(method, IMAGE, LABEL, PARTS)
+    state, metrics = sim.round(method, sim.start(method))
+    sent[method] = metrics.wire["up/prefix"] + metrics.wire["up/exit"]
+  part = jax.tree.map(np.asarray, state.clients[0].net.params)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(part):
+    assert len(leaf) == 2  # of the three clients
+    assert (leaf[0] != leaf[1]).any() == (path[-1].key == "bias")
+  biases = sum(
+    leaf[0].nbytes
+    for cohort in state.clients
+    for path, leaf in jax.tree_util.tree_leaves_with_path(cohort.net.params)
+    for _ in range(len(leaf))
+    if path[-1].key == "bias"
+  )
+  assert float(sent[plain] - sent[kept]) == biases > 0

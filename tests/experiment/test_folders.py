@@ -31,6 +31,15 @@ def methods(workdir):
 # Whose it is.
 
 
+def test_the_folder_of_all_data_is_found_from_any_other(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  made = config(a="local")
+  made.data.dir = "data"
+  with experiment.claimed(tmp_path / "run", made, {}):
+    stored = experiment.read_run(tmp_path / "run")["config"]["data"]["dir"]
+  assert stored == str(tmp_path / "data")
+
+
 @pytest.mark.parametrize(
   ("changes", "field"),
   [
