@@ -18,7 +18,7 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.fields import Natural, NotNegative, Probability
 from splitjax.fleet import allocation
-from splitjax.fleet.resources import Devices
+from splitjax.fleet.resources import RESOURCES, Devices
 from splitjax.methods import nets
 from splitjax.methods.fedavg import Unaveraged
 from splitjax.models import network, sizes
@@ -70,7 +70,7 @@ class DFL(Unaveraged):
     count = fleet.num_clients
     if self.cut is not None:
       return np.full(count, self.cut)
-    alike = Devices(*[(1.0,) * count] * 4)
+    alike = Devices(**dict.fromkeys(RESOURCES, (1.0,) * count))
     devices = fleet.hardware or alike
     cost = allocation.cut_costs(devices, self.backbone, self.alpha)
     return np.array(self.backbone.cuts)[cost.argmin(axis=1)]
