@@ -64,7 +64,10 @@ def partitions() -> Figure | None:
 
 
 def results_of(name: str) -> Results:
-  """Returns a report as results of seeds that have its means and intervals."""
+  """Returns a report as results of made-up seeds with its means and intervals.
+
+  Only these may be drawn of them: a difference seed by seed would be made up.
+  """
   means = means_of(name)
   count = means.seeds
   deviation = means.half * np.sqrt(count) / special.stdtrit(count - 1, 0.975)

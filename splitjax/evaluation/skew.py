@@ -7,7 +7,7 @@ embed the same test samples, by personalised prefixes if the last result row has
 any. Two numbers measure the skew: `silhouette` and `distance_ratio`.
 
 Each embedding is first scaled to length 1: up to its bias, the last dense layer
-decides by direction, as does HARMONY's l_CSA (csa_normalize), and networks of
+decides by direction, as does HARMONY's l_CSA, and networks of
 different depths may give embeddings of different length and yet be right.
 """
 
